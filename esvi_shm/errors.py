@@ -1,0 +1,57 @@
+"""The errors a user can meet.
+
+Every message names the parameter or the file and line, the rule, and the value that broke it.
+`exit_code` is what the `python -m esvi_shm.X` commands end with.
+"""
+
+
+class EsviError(Exception):
+    """Base of all errors raised on purpose by this package."""
+
+    exit_code = 1
+
+
+class InputError(EsviError, ValueError):
+    """Something the user gave is not usable; nothing has been allocated or written."""
+
+    exit_code = 2
+
+
+class ParameterError(InputError):
+    """A parameter is out of its range.
+
+    >>> raise ParameterError("alpha", "must be greater than 0", -1.0)
+    Traceback (most recent call last):
+    esvi_shm.errors.ParameterError: alpha must be greater than 0, got -1.0
+    """
+
+    def __init__(self, name: str, rule: str, value: object) -> None:
+        super().__init__(f"{name} {rule}, got {value!r}")
+        self.name = name
+
+
+class CorpusError(InputError):
+    """A corpus file, folder or matrix is not what its format says."""
+
+    def __init__(self, source: object, message: str, line: int | None = None) -> None:
+        where = f"{source}, line {line}" if line is not None else f"{source}"
+        super().__init__(f"{where}: {message}")
+        self.line = line
+
+
+class ModelError(InputError):
+    """A model directory is missing, damaged, or in the way."""
+
+
+class MemoryShortError(InputError):
+    """The arrays of the fit do not fit in the memory that is free."""
+
+
+class WorkerError(EsviError):
+    """A worker process died or failed; the message says which, how, and why that is likely."""
+
+
+class Interrupted(EsviError):
+    """The user asked twice to stop: the fit was aborted and nothing was saved."""
+
+    exit_code = 130
