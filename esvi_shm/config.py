@@ -1,0 +1,148 @@
+"""One frozen, validated description of a fit; every entry (shell, Python) fills in the same one.
+
+Only ranges are checked here. Names of families, routes, storages and starts are checked by the
+rooms that hold them, with the list of what they know.
+"""
+
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass, fields
+from typing import Any
+
+import numpy as np
+
+from esvi_shm.errors import ParameterError
+
+Prior = float | np.ndarray
+
+
+def _whole(name: str, value: Any, least: int) -> None:
+    if isinstance(value, bool) or not isinstance(value, int | np.integer):
+        raise ParameterError(name, "must be a whole number", value)
+    if value < least:
+        raise ParameterError(name, f"must be at least {least}", value)
+
+
+def _number(name: str, value: Any, rule: str, holds: Any) -> None:
+    if isinstance(value, bool) or not isinstance(value, int | float | np.integer | np.floating):
+        raise ParameterError(name, "must be a number", value)
+    if not math.isfinite(value) or not holds(value):
+        raise ParameterError(name, f"must be {rule}", value)
+
+
+def choose(name: str, value: str, known: Iterable[str]) -> str:
+    """`value` if it is one of `known`.
+
+    >>> choose("route", "lap", ["lap", "ring"])
+    'lap'
+    """
+    known = sorted(known)
+    if value not in known:
+        raise ParameterError(name, f"must be one of {', '.join(known)}", value)
+    return value
+
+
+def prior_vector(name: str, value: Prior, length: int) -> np.ndarray:
+    """A prior as a float64 vector: a scalar is repeated, a vector must have `length` values > 0.
+
+    >>> prior_vector("alpha", 0.1, 2)
+    array([0.1, 0.1])
+    """
+    vector = np.asarray(value, dtype=np.float64)
+    if vector.ndim == 0:
+        return np.full(length, float(vector))
+    if vector.shape != (length,):
+        raise ParameterError(name, f"must be a number or have {length} values", vector.shape)
+    return np.ascontiguousarray(vector)
+
+
+@dataclass(frozen=True)
+class FitConfig:
+    """What to fit and how; see `python -m esvi_shm.fit --help` for the meaning of each.
+
+    Attributes
+    ----------
+    n_topics : int
+    alpha, eta : float or array
+        Dirichlet priors per topic (a document's) and per word (a topic's); not divided by K or V.
+    n_workers : int or None
+        None: the cores this process may use.
+    n_blocks : int or None
+        None: 8 for each worker.
+    n_passes : int
+    evaluate_every : int
+        Passes between evaluations of the bound; 0 evaluates at the end only.
+    tol : float
+        Stop when the relative change of the ELBO between evaluations is below this; 0 never.
+    max_time : float or None
+        Seconds of fitting after which the fit ends.
+    seed : int
+
+    Raises
+    ------
+    ParameterError
+        For a value out of its range.
+
+    Examples
+    --------
+    >>> FitConfig(n_topics=20).alpha
+    0.1
+    """
+
+    n_topics: int = 50
+    family: str = "lda"
+    inference: str = "vb"
+    alpha: Prior = 0.1
+    eta: Prior = 0.05
+    storage: str = "margins"
+    start: str = "seeded"
+    n_workers: int | None = None
+    n_blocks: int | None = None
+    route: str = "lap"
+    deterministic: bool = False
+    n_passes: int = 100
+    evaluate_every: int = 10
+    tol: float = 1e-4
+    max_time: float | None = None
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        _whole("n_topics", self.n_topics, 1)
+        _whole("n_passes", self.n_passes, 0)
+        _whole("evaluate_every", self.evaluate_every, 0)
+        _whole("seed", self.seed, 0)
+        for name in ("n_workers", "n_blocks"):
+            if getattr(self, name) is not None:
+                _whole(name, getattr(self, name), 1)
+        _number("tol", self.tol, "at least 0", lambda x: x >= 0)
+        if self.max_time is not None:
+            _number("max_time", self.max_time, "greater than 0", lambda x: x > 0)
+        for name in ("alpha", "eta"):
+            self._check_prior(name, getattr(self, name))
+        if self.seed >= 2**63:
+            raise ParameterError("seed", "must be less than 2**63", self.seed)
+
+    @staticmethod
+    def _check_prior(name: str, value: Any) -> None:
+        if np.ndim(value) == 0:
+            _number(name, value, "greater than 0", lambda x: x > 0)
+            values = [value]
+        else:
+            try:
+                values = np.asarray(value, dtype=np.float64).ravel().tolist()
+            except (TypeError, ValueError):
+                raise ParameterError(name, "must be a number or a vector", value) from None
+        for x in values:
+            # Below 1e-6 digamma(prior) leaves float32 no digits for anything else.
+            if not (math.isfinite(x) and 1e-6 <= x <= 1e6):
+                raise ParameterError(name, "must lie between 1e-6 and 1e6", x)
+
+    def as_dict(self) -> dict[str, Any]:
+        """The configuration in types that JSON knows."""
+        plain = {}
+        for field in fields(self):
+            value = getattr(self, field.name)
+            if isinstance(value, np.ndarray | np.generic):
+                value = value.tolist()
+            plain[field.name] = value
+        return plain

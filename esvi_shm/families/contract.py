@@ -1,0 +1,83 @@
+"""What a model family gives the engine, and the engine gives a family.
+
+A family is a module (or package) of this folder with a class `Model` that follows `Family`.
+It declares its shared arrays, and does its work in the workers through `FamilyWorker`: visits
+of travelling blocks, and named commands at quiescent points, when no block is out. It knows
+nothing of processes, rings or files.
+
+At a quiescent point `start` and `evaluate` run in the main process as generators: each name
+they yield is a command that all workers run and finish before the generator goes on, so a
+command may read everything that earlier ones wrote. Within a command the workers write
+disjoint parts.
+"""
+
+from collections.abc import Generator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple, Protocol
+
+import numpy as np
+
+from esvi_shm.config import FitConfig
+from esvi_shm.shared.table import ArraySpec
+
+Arrays = Mapping[str, np.ndarray]
+
+
+@dataclass(frozen=True)
+class Sizes:
+    """The sizes of one fit. P workers, B blocks; per shard in order of the workers."""
+
+    n_documents: int
+    n_words: int
+    n_workers: int
+    n_blocks: int
+    shard_documents: tuple[int, ...]
+    shard_pairs: tuple[int, ...]
+    shard_rows: tuple[int, ...]
+    shard_words: tuple[int, ...]
+
+
+class Bound(NamedTuple):
+    """The evidence lower bound over the whole corpus, in nats, in two forms; nan: not known."""
+
+    elbo: float
+    elbo_f: float
+
+
+class FamilyWorker(Protocol):
+    """A family's part in one worker process."""
+
+    def visit(self, block: int, want_entropy: bool) -> None:
+        """Update everything that the block and this worker's shard decide together."""
+
+    def command(self, name: str) -> None:
+        """Do this worker's part of a named command."""
+
+
+class Family(Protocol):
+    """A model family bound to a configuration and the sizes of a corpus."""
+
+    #: Names of the commands that `start` and `evaluate` may yield.
+    commands: Sequence[str]
+
+    def __init__(self, config: FitConfig, sizes: Sizes) -> None: ...
+
+    def shared_specs(self) -> list[ArraySpec]:
+        """Arrays of the parameters that travel, and what all workers read."""
+
+    def shard_specs(self, worker: int) -> list[ArraySpec]:
+        """Arrays that belong to one worker's shard."""
+
+    def initialise(self, corpus: Arrays, shared: Arrays) -> None:
+        """Set what has a value before any worker starts (main process)."""
+
+    def start(self, corpus: Arrays, shared: Arrays) -> Generator[str, None, None]:
+        """Set the first state."""
+
+    def evaluate(self, shared: Arrays) -> Generator[str, None, Bound]:
+        """Remove float drift and compute the bound."""
+
+    def worker(
+        self, worker: int, corpus: Arrays, shared: Arrays, shards: Sequence[Arrays], beat: Any
+    ) -> FamilyWorker:
+        """The family's part in worker number `worker`; `beat` is a counter to advance."""

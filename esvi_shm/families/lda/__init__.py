@@ -1,0 +1,300 @@
+"""Latent Dirichlet allocation by mean-field variational inference; blocks of words travel.
+
+    theta_d ~ Dirichlet(alpha), beta_k ~ Dirichlet(eta); for each token z ~ theta_d, word ~ beta_z
+    q(theta_d) = Dirichlet(gamma_d), q(beta_k) = Dirichlet(lambda_k), q(z) = phi
+
+The updates are in `update`, `margins` and `full`; starts in `starts`; the bound in `bound`;
+here they are tied to the shared arrays. Word rows are in the order of the blocks: row i is word
+`word_ids[i]`, and block b has rows `block_bounds[b]` to `block_bounds[b + 1]`.
+
+Source: Zhang et al., AISTATS 2019, Algorithm 3 and appendix A; Hoffman et al. 2013.
+"""
+
+import importlib
+from collections.abc import Generator, Sequence
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+
+from esvi_shm.config import FitConfig, choose, prior_vector
+from esvi_shm.families.contract import Arrays, Bound, Sizes
+from esvi_shm.families.lda import bound, starts
+from esvi_shm.families.lda.update import aligned_scratch
+from esvi_shm.shared.table import ArraySpec
+
+STORAGES = ("margins", "full")
+STARTS = ("seeded", "scikit-learn", "random")
+INFERENCES = ("vb",)
+
+#: Sweeps of each worker over its own documents, with the topics held still, at a start.
+FOLD_SWEEPS = 5
+
+
+def _storage(name: str) -> ModuleType:
+    return importlib.import_module(f"{__name__}.{name}")
+
+
+class Model:
+    """LDA for one configuration and corpus size; see `families.contract.Family`."""
+
+    commands: Sequence[str] = (
+        "corpus_topics",
+        "seed_topics",
+        "fold_in",
+        "random_phi",
+        "sum_documents",
+        "sum_words",
+        "bound",
+    )
+
+    def __init__(self, config: FitConfig, sizes: Sizes) -> None:
+        choose("inference", config.inference, INFERENCES)
+        choose("storage", config.storage, STORAGES)
+        choose("start", config.start, STARTS)
+        self.config, self.sizes = config, sizes
+        self.alpha = prior_vector("alpha", config.alpha, config.n_topics)
+        self.eta = prior_vector("eta", config.eta, sizes.n_words)
+
+    def shared_specs(self) -> list[ArraySpec]:
+        s, n_topics = self.sizes, self.config.n_topics
+        P, V, B, K = s.n_workers, s.n_words, s.n_blocks, n_topics
+        every = "all workers"
+        return [
+            ArraySpec(
+                "lambda_", (V, K), np.float32, "the owner of the row's block",
+                "the owner; everyone while no block is out",
+                "Dirichlet parameters of the topics, a row per word; point topics during a start",
+            ),
+            ArraySpec(
+                "pi", (P, K), np.float64, "worker p its row, at the end of a visit", every,
+                "column sums of lambda_ - eta, by the worker whose documents they come from",
+            ),
+            ArraySpec(
+                "pi_snapshot", (P, K), np.float64, "home, between passes",
+                "all workers of a deterministic fit", "pi as it was when the pass began",
+            ),
+            ArraySpec("alpha", (K,), np.float64, "home, once", every, "prior of the documents"),
+            ArraySpec("eta", (V,), np.float64, "home, once", every, "prior of the topics, by row"),
+            ArraySpec(
+                "entropy", (P, B), np.float64, "worker p its row, at the end of a visit",
+                "home while no block is out",
+                "H of the phi held for (shard, block); nan where the last visit did not compute it",
+            ),
+            ArraySpec(
+                "bound_parts", (P, bound.N_PARTS), np.float64, "worker p its row, on command",
+                "home while no block is out", "the worker's share of the sums in the bound",
+            ),
+            ArraySpec(
+                "seeds", (K,), np.int64, "home, at the start", every, "seed document of each topic"
+            ),
+        ]  # fmt: skip
+
+    def shard_specs(self, worker: int) -> list[ArraySpec]:
+        s, K = self.sizes, self.config.n_topics
+        lengths = {
+            "row": s.shard_rows[worker],
+            "word": s.shard_words[worker],
+            "pair": s.shard_pairs[worker],
+        }
+        own, others = "worker p", "worker p; everyone while no block is out"
+        specs = [
+            ArraySpec(
+                "gamma", (s.shard_documents[worker], K), np.float32, own, others,
+                "Dirichlet parameters of the shard's documents",
+            )
+        ]  # fmt: skip
+        for name, what, text in _storage(self.config.storage).ARRAYS:
+            specs.append(ArraySpec(name, (lengths[what], K), np.float32, own, others, text))
+        return specs
+
+    def initialise(self, corpus: Arrays, shared: Arrays) -> None:
+        shared["alpha"][:] = self.alpha
+        shared["eta"][:] = self.eta[corpus["word_ids"]]
+
+    def start(self, corpus: Arrays, shared: Arrays) -> Generator[str, None, None]:
+        random = np.random.default_rng([self.config.seed, 0x5EED])
+        if self.config.start == "random":
+            yield "random_phi"
+        else:
+            if self.config.start == "seeded":
+                shared["seeds"][:] = starts.choose_seed_documents(
+                    corpus["document_tokens"], self.config.n_topics, random
+                )
+                yield "corpus_topics"
+                yield "seed_topics"
+            else:
+                starts.expected_topics_into(shared["lambda_"], corpus["word_ids"], random)
+            yield "fold_in"
+        yield "sum_documents"
+        yield "sum_words"
+        shared["pi_snapshot"][:] = shared["pi"]
+
+    def evaluate(self, shared: Arrays) -> Generator[str, None, Bound]:
+        yield "sum_documents"
+        yield "sum_words"
+        yield "bound"
+        pi = shared["pi"].sum(axis=0) + shared["eta"].sum()
+        return bound.combine(
+            shared["bound_parts"],
+            float(shared["entropy"].sum()),
+            shared["alpha"],
+            shared["eta"],
+            pi,
+            self.sizes.n_documents,
+        )
+
+    def worker(
+        self, worker: int, corpus: Arrays, shared: Arrays, shards: Sequence[Arrays], beat: Any
+    ) -> "Worker":
+        return Worker(self, worker, corpus, shared, shards, beat)
+
+
+class Worker:
+    """LDA's part in one worker process; see `families.contract.FamilyWorker`."""
+
+    def __init__(
+        self,
+        model: Model,
+        worker: int,
+        corpus: Arrays,
+        shared: Arrays,
+        shards: Sequence[Arrays],
+        beat: np.ndarray,
+    ) -> None:
+        self.model, self.worker, self.corpus, self.shared = model, worker, corpus, shared
+        self.storage = _storage(model.config.storage)
+        names = [name for name, _, _ in self.storage.ARRAYS]
+        self.shards = [
+            (
+                arrays["pair_word"],
+                arrays["pair_count"],
+                arrays["row_doc"],
+                arrays["row_ptr"],
+                arrays["block_row_ptr"],
+                arrays["word_row"],
+                arrays["block_word_ptr"],
+            )
+            for arrays in shards
+        ]
+        self.phis = [tuple(arrays[name] for name in names) for arrays in shards]
+        self.shard, self.phi = self.shards[worker], self.phis[worker]
+        self.gamma = shards[worker]["gamma"]
+        self.document_tokens = shards[worker]["document_tokens"]
+        self.first_document = int(corpus["document_bounds"][worker])
+        self.eta_total = float(shared["eta"].sum())
+        live = shared["pi"]
+        self.pi = (shared["pi_snapshot"] if model.config.deterministic else live, live)
+        self.scratch = aligned_scratch(
+            most_words=int(np.diff(self.shard[6]).max(initial=0)),
+            most_pairs=int(np.diff(self.shard[3]).max(initial=0)),
+            n_topics=model.config.n_topics,
+            beat=beat,
+        )
+        # The command's word rows: blocks are dealt out to the workers in turn.
+        self.own_blocks = range(worker, model.sizes.n_blocks, model.sizes.n_workers)
+
+    def visit(self, block: int, want_entropy: bool) -> None:
+        self._visit(block, given=False, want_words=True, want_entropy=want_entropy)
+
+    def _visit(self, block: int, given: bool, want_words: bool, want_entropy: bool) -> None:
+        value = self.storage.visit(
+            self.shard,
+            block,
+            self.gamma,
+            self.shared["lambda_"],
+            self.phi,
+            self.pi,
+            self.eta_total,
+            self.worker,
+            given,
+            want_words,
+            want_entropy,
+            self.scratch,
+        )
+        self.shared["entropy"][self.worker, block] = value if want_entropy else np.nan
+
+    def command(self, name: str) -> None:
+        getattr(self, f"_{name}")()
+
+    def _corpus_topics(self) -> None:
+        tokens = self.corpus["word_tokens"]
+        for first, last in self._own_rows():
+            starts.corpus_topics_into(
+                self.shared["lambda_"],
+                first,
+                last,
+                tokens,
+                float(tokens.sum()),
+                self.corpus["word_ids"],
+                self.model.config.seed,
+            )
+
+    def _seed_topics(self) -> None:
+        starts.add_seed_documents(
+            self.shared["lambda_"],
+            self.shared["seeds"],
+            self.first_document,
+            self.shard,
+            self.document_tokens,
+        )
+
+    def _fold_in(self) -> None:
+        self.storage.set_uniform(self.shard, self.gamma, self.phi, self.shared["alpha"])
+        for sweep in range(FOLD_SWEEPS):
+            last = sweep == FOLD_SWEEPS - 1
+            for block in range(self.model.sizes.n_blocks):
+                self._visit(block, given=True, want_words=last, want_entropy=last)
+
+    def _random_phi(self) -> None:
+        self.shared["entropy"][self.worker] = self.storage.set_random(
+            self.shard,
+            self.phi,
+            self.first_document,
+            self.corpus["word_ids"],
+            self.model.config.seed,
+            np.empty(self.model.config.n_topics),
+        )
+
+    def _sum_documents(self) -> None:
+        self.storage.sum_documents(self.shard, self.gamma, self.phi, self.shared["alpha"])
+        own = np.zeros(self.model.config.n_topics)
+        for block in range(self.model.sizes.n_blocks):
+            first, last = self._block_rows(block)
+            sums = np.zeros((last - first, len(own)))
+            self.storage.add_words(self.shard, block, self.phi, first, sums)
+            own += sums.sum(axis=0)
+        self.shared["pi"][self.worker] = own
+
+    def _sum_words(self) -> None:
+        for block in self.own_blocks:
+            first, last = self._block_rows(block)
+            sums = np.zeros((last - first, self.model.config.n_topics))
+            for shard, phi in zip(self.shards, self.phis, strict=True):
+                self.storage.add_words(shard, block, phi, first, sums)
+            sums += self.shared["eta"][first:last, None]
+            self.shared["lambda_"][first:last] = sums
+
+    def _bound(self) -> None:
+        digamma_pi = bound.digamma_rows(self.shared["pi"], self.eta_total)
+        lambda_ = self.shared["lambda_"]
+        parts = np.zeros(bound.N_PARTS)
+        for block in range(self.model.sizes.n_blocks):
+            parts[bound.PAIRS] += bound.pairs_part(
+                self.shard, block, self.gamma, lambda_, digamma_pi
+            )
+        parts[[bound.DOCUMENTS_LNB, bound.DOCUMENTS_GAP]] = bound.documents_part(
+            self.gamma, self.document_tokens, self.shared["alpha"]
+        )
+        for first, last in self._own_rows():
+            parts[[bound.WORDS_LNB, bound.WORDS_GAP]] += bound.words_part(
+                lambda_, first, last, self.shared["eta"], digamma_pi
+            )
+        self.shared["bound_parts"][self.worker] = parts
+
+    def _block_rows(self, block: int) -> tuple[int, int]:
+        bounds = self.corpus["block_bounds"]
+        return int(bounds[block]), int(bounds[block + 1])
+
+    def _own_rows(self) -> list[tuple[int, int]]:
+        return [self._block_rows(block) for block in self.own_blocks]

@@ -1,0 +1,180 @@
+"""The evidence lower bound, in float64 with all constants, as parts that workers sum.
+
+Two forms (see `combine`):
+
+F, at the phi that the engine holds, with gamma and lambda at their sums:
+
+    F = sum_d [lnB(gamma_d) - lnB(alpha)] + sum_k [lnB(lambda_k) - lnB(eta)] + H,
+    lnB(x) = sum_i log Gamma(x_i) - log Gamma(sum_i x_i),   H = - sum n phi log phi
+
+L, at the best phi for gamma and lambda, which is what scikit-learn and gensim compute:
+
+    L = sum_dv n_dv log sum_k exp(Elog theta_dk + Elog beta_vk)
+      + sum_d [lnB(gamma_d) - lnB(alpha) + sum_k (alpha_k - gamma_dk) Elog theta_dk]
+      + sum_k [lnB(lambda_k) - lnB(eta)  + sum_v (eta_v - lambda_vk) Elog beta_vk]
+
+L >= F, and they are equal at a fixed point. Source: Blei, Ng, Jordan 2003, eq. 15; Hoffman et
+al. 2013; F is the same bound with phi and its own gamma and lambda put in.
+"""
+
+from math import lgamma
+
+import numpy as np
+
+from esvi_shm.compile import kernel
+from esvi_shm.families.contract import Bound
+from esvi_shm.special import digamma, exp_negative, log, log_gamma
+
+#: Columns of the workers' rows of partial sums.
+PAIRS, DOCUMENTS_LNB, DOCUMENTS_GAP, WORDS_LNB, WORDS_GAP = range(5)
+N_PARTS = 5
+
+
+@kernel
+def digamma_rows(pi, eta_total):
+    """digamma(pi_k) from the workers' contributions, shape (P, K) -> (K,), float64."""
+    total = np.full(pi.shape[1], eta_total)
+    for p in range(pi.shape[0]):
+        for k in range(pi.shape[1]):
+            total[k] += pi[p, k]
+    for k in range(pi.shape[1]):
+        total[k] = digamma(total[k])
+    return total
+
+
+@kernel
+def pairs_part(shard, block, gamma, lambda_, digamma_pi):
+    """sum over the pairs of a block of n log sum_k exp(digamma(gamma) + digamma(lambda/pi)).
+
+    The documents' - digamma(sum gamma_d) is added by `documents_part`. Rows are scaled by
+    their largest value; a sum that underflows all the same is done in the log domain.
+    """
+    pair_word, pair_count, row_doc, row_ptr, block_row_ptr, word_row, block_word_ptr = shard
+    n_topics = gamma.shape[1]
+    first = block_word_ptr[block]
+    n_words = block_word_ptr[block + 1] - first
+    factor = np.empty((n_words, n_topics))
+    scale = np.empty(n_words)
+    theta = np.empty(n_topics)
+    for i in range(n_words):
+        scale[i] = _relative_factors_into(lambda_[word_row[first + i]], digamma_pi, factor[i])
+    zero = np.zeros(n_topics)
+    total = 0.0
+    for r in range(block_row_ptr[block], block_row_ptr[block + 1]):
+        gamma_row = gamma[row_doc[r]]
+        largest = _relative_factors_into(gamma_row, zero, theta)
+        for j in range(row_ptr[r], row_ptr[r + 1]):
+            i = pair_word[j] - first
+            row = factor[i]
+            s = 0.0
+            for k in range(n_topics):
+                s += theta[k] * row[k]
+            if s > 1e-280:
+                value = log(s) + largest + scale[i]
+            else:
+                value = _log_sum(gamma_row, lambda_[word_row[first + i]], digamma_pi)
+            total += pair_count[j] * value
+    return total
+
+
+@kernel
+def _relative_factors_into(x, minus, out):
+    """out = exp(digamma(x) - minus - m), with m their largest, which is returned."""
+    largest = -np.inf
+    for k in range(x.shape[0]):
+        out[k] = digamma(np.float64(x[k])) - minus[k]
+    for k in range(x.shape[0]):
+        largest = max(largest, out[k])
+    for k in range(x.shape[0]):
+        out[k] = exp_negative(out[k] - largest)
+    return largest
+
+
+@kernel
+def _log_sum(gamma_row, lambda_row, digamma_pi):
+    """log sum_k exp(digamma(gamma_k) + digamma(lambda_k) - digamma(pi_k)) without underflow."""
+    n_topics = gamma_row.shape[0]
+    largest = -np.inf
+    for k in range(n_topics):
+        u = digamma(np.float64(gamma_row[k])) + digamma(np.float64(lambda_row[k])) - digamma_pi[k]
+        largest = max(largest, u)
+    total = 0.0
+    for k in range(n_topics):
+        u = digamma(np.float64(gamma_row[k])) + digamma(np.float64(lambda_row[k])) - digamma_pi[k]
+        total += exp_negative(u - largest)
+    return largest + log(total)
+
+
+@kernel
+def documents_part(gamma, document_tokens, alpha):
+    """Over the shard's documents: sum lnB(gamma_d), and the rest that L alone has.
+
+    The rest is sum_k (alpha_k - gamma_dk) Elog theta_dk - n_d digamma(sum_k gamma_dk): the
+    last term belongs to the pairs, see `pairs_part`.
+    """
+    n_topics = gamma.shape[1]
+    lnb = 0.0
+    rest = 0.0
+    for d in range(gamma.shape[0]):
+        total = 0.0
+        for k in range(n_topics):
+            total += np.float64(gamma[d, k])
+        digamma_total = digamma(total)
+        row_lnb = 0.0
+        row_rest = 0.0
+        for k in range(n_topics):
+            g = np.float64(gamma[d, k])
+            row_lnb += log_gamma(g)
+            row_rest += (alpha[k] - g) * (digamma(g) - digamma_total)
+        lnb += row_lnb - log_gamma(total)
+        rest += row_rest - document_tokens[d] * digamma_total
+    return lnb, rest
+
+
+@kernel
+def words_part(lambda_, first, last, eta, digamma_pi):
+    """Over word rows first..last-1: sum log Gamma(lambda_vk), and (eta_v - lambda) Elog beta."""
+    n_topics = lambda_.shape[1]
+    lnb = 0.0
+    gap = 0.0
+    for v in range(first, last):
+        row_lnb = 0.0
+        row_gap = 0.0
+        for k in range(n_topics):
+            x = np.float64(lambda_[v, k])
+            row_lnb += log_gamma(x)
+            row_gap += (eta[v] - x) * (digamma(x) - digamma_pi[k])
+        lnb += row_lnb
+        gap += row_gap
+    return lnb, gap
+
+
+def combine(
+    parts: np.ndarray,
+    entropy: float,
+    alpha: np.ndarray,
+    eta: np.ndarray,
+    pi: np.ndarray,
+    n_documents: int,
+) -> Bound:
+    """Both bounds from the workers' parts.
+
+    Parameters
+    ----------
+    parts : float64 array, shape (P, N_PARTS)
+    entropy : float
+        H; nan where it is not known, and then `elbo_f` is nan.
+    alpha, eta, pi : float64 arrays, shapes (K,), (V,), (K,)
+    n_documents : int
+    """
+    total = parts.sum(axis=0)
+    n_topics = len(alpha)
+    lnb_alpha = sum(map(lgamma, alpha)) - lgamma(float(alpha.sum()))
+    values, counts = np.unique(eta, return_counts=True)
+    lnb_eta = sum(n * lgamma(x) for x, n in zip(values, counts, strict=True)) - lgamma(
+        float(eta.sum())
+    )
+    priors = -n_documents * lnb_alpha - n_topics * lnb_eta
+    lnb = total[DOCUMENTS_LNB] + total[WORDS_LNB] - sum(map(lgamma, pi)) + priors
+    elbo = lnb + total[PAIRS] + total[DOCUMENTS_GAP] + total[WORDS_GAP]
+    return Bound(float(elbo), float(lnb + entropy))

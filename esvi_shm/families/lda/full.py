@@ -1,0 +1,220 @@
+"""Storage `full`: phi of every pair is kept.
+
+    phi[j, k] = phi_dvk of the shard's pair j
+
+The same schedule and the same updates as `margins`, with the margins' changes taken from the
+change of each phi. It needs K floats for every pair and is slower; it is here because the
+paper states its algorithm on phi, and as a check of `margins`.
+"""
+
+import numpy as np
+
+from esvi_shm.compile import kernel
+from esvi_shm.families.lda.starts import random_phi_into
+from esvi_shm.families.lda.update import (
+    FLUSH_ROWS,
+    TINY,
+    entropy,
+    given_factors_into,
+    phi_by_logs_into,
+    topic_factors_into,
+    word_factors_into,
+)
+from esvi_shm.special import exp_digamma_row
+from esvi_shm.vector import dot_1
+
+#: What the storage keeps of phi: array name, what a row is, what it holds.
+ARRAYS = (("phi", "pair", "responsibilities of each (document, word) pair"),)
+
+
+@kernel
+def sweep(shard, block, gamma, lambda_, phi, log_topic, given, want_words, want_entropy, scratch):
+    """Update phi of every pair of a block in a shard, document by document.
+
+    Parameters and result as `margins.sweep`. The words' sums hold the *change* of
+    sum_d n phi here, in float64 in `spill` after each flush.
+    """
+    pair_word, pair_count, row_doc, row_ptr, block_row_ptr, word_row, block_word_ptr = shard
+    rows, theta, total, _, pair_phi, beat = scratch[:6]
+    stored = phi[0]
+    n_topics = gamma.shape[1]
+    length = theta.shape[0]
+    first_word = block_word_ptr[block]
+    n_words = block_word_ptr[block + 1] - first_word
+    spill = np.zeros((0, n_topics))
+    bound = 0.0
+    theta[n_topics:] = 0.0
+    first_row = block_row_ptr[block]
+    for r in range(first_row, block_row_ptr[block + 1]):
+        if want_words and r > first_row and (r - first_row) % FLUSH_ROWS == 0:
+            if spill.shape[0] == 0:
+                spill = np.zeros((n_words, n_topics))
+            _flush_changes(rows, length, spill)
+        beat[0] += 1
+        gamma_row = gamma[row_doc[r]]
+        exp_digamma_row(gamma_row, theta)
+        total[:] = 0.0
+        for j in range(row_ptr[r], row_ptr[r + 1]):
+            i = pair_word[j] - first_word
+            at = 2 * length * i
+            factor = rows[at : at + length]
+            change = rows[at + length : at + 2 * length]
+            count = pair_count[j]
+            old = stored[j]
+            (s,) = dot_1(theta, rows, (at,), length)
+            if s >= TINY:
+                scale = np.float32(1.0) / s
+                for k in range(n_topics):
+                    new = theta[k] * factor[k] * scale
+                    total[k] += count * (new - old[k])
+                    change[k] += count * (new - old[k])
+                    old[k] = new
+            else:
+                phi_by_logs_into(
+                    gamma_row, lambda_[word_row[first_word + i]], log_topic, given, pair_phi
+                )
+                for k in range(n_topics):
+                    new = np.float32(pair_phi[k])
+                    total[k] += count * (new - old[k])
+                    change[k] += count * (new - old[k])
+                    old[k] = new
+            if want_entropy:
+                bound += np.float64(count) * entropy(old)
+        for k in range(n_topics):
+            gamma_row[k] += total[k]
+    return bound, spill
+
+
+@kernel
+def _flush_changes(rows, length, spill):
+    """Add the running changes to their float64 sums; start them at 0."""
+    n_topics = spill.shape[1]
+    for i in range(spill.shape[0]):
+        change = rows[2 * length * i + length : 2 * length * (i + 1)]
+        for k in range(n_topics):
+            spill[i, k] += change[k]
+            change[k] = 0.0
+
+
+@kernel
+def settle_words(shard, block, lambda_, phi, frozen, want_entropy, scratch, spill, pi_own):
+    """Put the words' changes into lambda and pi; lambda stays where `frozen`. Returns 0."""
+    word_row, block_word_ptr = shard[5], shard[6]
+    rows, length = scratch[0], scratch[1].shape[0]
+    n_topics = lambda_.shape[1]
+    first = block_word_ptr[block]
+    for i in range(block_word_ptr[block + 1] - first):
+        lambda_row = lambda_[word_row[first + i]]
+        change = rows[2 * length * i + length : 2 * length * (i + 1)]
+        for k in range(n_topics):
+            total = np.float64(change[k])
+            if spill.shape[0] > 0:
+                total += spill[i, k]
+            pi_own[k] += total
+            if not frozen:
+                lambda_row[k] += np.float32(total)
+    return 0.0
+
+
+@kernel
+def visit(
+    shard,
+    block,
+    gamma,
+    lambda_,
+    phi,
+    pi,
+    eta_total,
+    worker,
+    given,
+    want_words,
+    want_entropy,
+    scratch,
+):
+    """One visit of a block to a shard: update phi, gamma, the block's lambda, the worker's pi.
+
+    Parameters
+    ----------
+    shard, block, gamma, lambda_, phi, want_words, want_entropy, scratch : as for `sweep`
+    pi : tuple of float64 arrays, shapes (P, K)
+        (rows to read the other workers' contributions from, live rows). Row `worker` of the
+        live rows is read and updated.
+    eta_total : float
+        Sum of eta over the vocabulary.
+    worker : int
+    given : bool
+        `lambda_` holds point topics, which stay as they are: documents are folded in.
+
+    Returns
+    -------
+    float
+        H of this block in this shard, - sum n phi log phi; 0 without `want_entropy`.
+    """
+    pi_others, pi_rows = pi
+    rows, log_topic, factor = scratch[0], scratch[6], scratch[7]
+    word_row, block_word_ptr = shard[5], shard[6]
+    first, last = block_word_ptr[block], block_word_ptr[block + 1]
+    if given:
+        given_factors_into(lambda_, word_row, first, last, rows, factor.shape[0])
+    else:
+        topic_factors_into(pi_others, pi_rows[worker], worker, eta_total, log_topic, factor)
+        word_factors_into(lambda_, word_row, first, last, factor, rows)
+    bound, spill = sweep(
+        shard, block, gamma, lambda_, phi, log_topic, given, want_words, want_entropy, scratch
+    )
+    if want_words:
+        bound += settle_words(
+            shard, block, lambda_, phi, given, want_entropy, scratch, spill, pi_rows[worker]
+        )
+    return bound
+
+
+@kernel
+def set_uniform(shard, gamma, phi, alpha):
+    """phi = 1 / K for every pair, and gamma to match."""
+    phi[0][:] = 1.0 / gamma.shape[1]
+    sum_documents(shard, gamma, phi, alpha)
+
+
+@kernel
+def set_random(shard, phi, first_document, word_ids, seed, pair_phi):
+    """phi of every pair uniform on the simplex; returns H by block."""
+    pair_word, pair_count, row_doc, row_ptr, block_row_ptr, word_row, block_word_ptr = shard
+    stored = phi[0]
+    entropies = np.zeros(block_row_ptr.shape[0] - 1)
+    for b in range(entropies.shape[0]):
+        for r in range(block_row_ptr[b], block_row_ptr[b + 1]):
+            for j in range(row_ptr[r], row_ptr[r + 1]):
+                word = word_ids[word_row[pair_word[j]]]
+                pair = (first_document + row_doc[r]) * word_ids.shape[0] + word
+                random_phi_into(pair_phi, pair, seed)
+                stored[j] = pair_phi
+                entropies[b] += pair_count[j] * entropy(pair_phi)
+    return entropies
+
+
+@kernel
+def sum_documents(shard, gamma, phi, alpha):
+    """gamma_d = alpha + sum over its pairs of n phi."""
+    pair_count, row_doc, row_ptr = shard[1], shard[2], shard[3]
+    stored = phi[0]
+    for d in range(gamma.shape[0]):
+        for k in range(gamma.shape[1]):
+            gamma[d, k] = alpha[k]
+    for r in range(row_doc.shape[0]):
+        row = gamma[row_doc[r]]
+        for j in range(row_ptr[r], row_ptr[r + 1]):
+            for k in range(gamma.shape[1]):
+                row[k] += pair_count[j] * stored[j, k]
+
+
+@kernel
+def add_words(shard, block, phi, first_row, sums):
+    """Add this shard's sum of n phi to `sums`, float64, one row per word row from `first_row`."""
+    pair_word, pair_count, row_ptr = shard[0], shard[1], shard[3]
+    block_row_ptr, word_row = shard[4], shard[5]
+    stored = phi[0]
+    for j in range(row_ptr[block_row_ptr[block]], row_ptr[block_row_ptr[block + 1]]):
+        total = sums[word_row[pair_word[j]] - first_row]
+        for k in range(stored.shape[1]):
+            total[k] += np.float64(pair_count[j]) * np.float64(stored[j, k])

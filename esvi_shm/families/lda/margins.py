@@ -1,0 +1,321 @@
+"""Storage `margins`: of phi only its two margins are kept.
+
+    phi_doc[r, k]  = sum over the words v of row r      of n_dv phi_dvk    (r: a document in a block)
+    phi_word[i, k] = sum over the documents d of a shard of n_dv phi_dvk   (i: a word of the shard)
+
+A visit computes both afresh, adds `new - old` to gamma and lambda, and overwrites the old
+margin, which gives the iterates that stored phi would give on the same schedule. The margins
+are the ground truth: gamma, lambda and pi are their sums plus the priors.
+"""
+
+import numpy as np
+
+from esvi_shm.compile import kernel
+from esvi_shm.families.lda.starts import random_phi_into
+from esvi_shm.families.lda.update import (
+    FLUSH_ROWS,
+    TINY,
+    cross_entropy,
+    entropy,
+    flush_sums,
+    given_factors_into,
+    phi_by_logs_into,
+    topic_factors_into,
+    word_factors_into,
+)
+from esvi_shm.special import exp_digamma_row, log
+from esvi_shm.vector import dot_1, dot_4, mix_1, mix_4, mix_both_1, mix_both_4
+
+#: What the storage keeps of phi: array name, what a row is, what it holds.
+ARRAYS = (
+    ("phi_doc", "row", "sum of n phi over the words of a (document, block) row"),
+    ("phi_word", "word", "sum of n phi over the documents of the shard, per word"),
+)
+
+
+@kernel
+def sweep(shard, block, gamma, lambda_, phi, log_topic, given, want_words, want_entropy, scratch):
+    """Update phi of every pair of a block in a shard, document by document.
+
+    Equivalent, for each row r (document d, words v of the block) in order, to::
+
+        theta = E(gamma[d]); s = theta @ beta.T          # beta: the words' factors in scratch
+        new = theta * ((n / s) @ beta)                   # sum over v of n phi
+        gamma[d] += new - phi_doc[r]; phi_doc[r] = new
+        sums += outer(n / s, theta)                      # settle_words turns it into phi_word
+
+    Parameters
+    ----------
+    shard : tuple of arrays
+        pair_word, pair_count, row_doc, row_ptr, block_row_ptr, word_row, block_word_ptr.
+    block : int
+    gamma : float32 array, shape (D_p, K)
+        Of the shard's documents; updated.
+    lambda_ : float32 array, shape (V, K)
+        Read for pairs in the log domain only: rows of the block.
+    phi : tuple of float32 arrays
+        (phi_doc, phi_word); phi_doc is updated.
+    log_topic : float64 array, shape (K,)
+        -digamma(pi).
+    given : bool
+        `lambda_` holds point topics, not Dirichlet parameters.
+    want_words, want_entropy : bool
+        Whether to accumulate the words' sums, and the entropy.
+    scratch : tuple of arrays
+        (rows, theta, total, norms, pair_phi, beat, log_topic, factor), see `update`.
+
+    Returns
+    -------
+    float
+        The entropy of phi but for - sum phi_word log beta, which `settle_words` adds:
+        sum n log s - sum phi_doc log theta. 0 without `want_entropy`.
+    float64 array, shape (words, K) or (0, K)
+        What belongs to the words' sums beside the running ones.
+    """
+    pair_word, pair_count, row_doc, row_ptr, block_row_ptr, word_row, block_word_ptr = shard
+    rows, theta, total, norms, pair_phi, beat = scratch[:6]
+    phi_doc = phi[0]
+    n_topics = gamma.shape[1]
+    length = theta.shape[0]
+    stride = 2 * length
+    first_word = block_word_ptr[block]
+    n_words = block_word_ptr[block + 1] - first_word
+    spill = np.zeros((0, n_topics))
+    extra = np.zeros(n_topics)
+    bound = 0.0
+    theta[n_topics:] = 0.0
+    first_row = block_row_ptr[block]
+    for r in range(first_row, block_row_ptr[block + 1]):
+        if want_words and r > first_row and (r - first_row) % FLUSH_ROWS == 0:
+            if spill.shape[0] == 0:
+                spill = np.zeros((n_words, n_topics))
+            flush_sums(rows, length, n_topics, spill)
+        # A watcher reads this counter to tell a long visit from a stopped worker.
+        beat[0] += 1
+        gamma_row = gamma[row_doc[r]]
+        exp_digamma_row(gamma_row, theta)
+        total[:] = 0.0
+        log_pairs = False
+        j, end = row_ptr[r], row_ptr[r + 1]
+        while j < end:
+            if j + 4 <= end:
+                at = (
+                    stride * (pair_word[j] - first_word),
+                    stride * (pair_word[j + 1] - first_word),
+                    stride * (pair_word[j + 2] - first_word),
+                    stride * (pair_word[j + 3] - first_word),
+                )
+                s = dot_4(theta, rows, at, length)
+                norms[j - row_ptr[r]] = s[0]
+                norms[j + 1 - row_ptr[r]] = s[1]
+                norms[j + 2 - row_ptr[r]] = s[2]
+                norms[j + 3 - row_ptr[r]] = s[3]
+                if min(min(s[0], s[1]), min(s[2], s[3])) >= TINY:
+                    weights = (
+                        pair_count[j] / s[0],
+                        pair_count[j + 1] / s[1],
+                        pair_count[j + 2] / s[2],
+                        pair_count[j + 3] / s[3],
+                    )
+                    if want_words:
+                        mix_both_4(theta, total, rows, at, weights, length)
+                    else:
+                        mix_4(theta, total, rows, at, weights, length)
+                    j += 4
+                    continue
+            # One pair: the last ones of a row, and each of a four with one in the log domain.
+            at_1 = (stride * (pair_word[j] - first_word),)
+            (s_1,) = dot_1(theta, rows, at_1, length)
+            if s_1 >= TINY:
+                norms[j - row_ptr[r]] = s_1
+                if want_words:
+                    mix_both_1(theta, total, rows, at_1, (pair_count[j] / s_1,), length)
+                else:
+                    mix_1(theta, total, rows, at_1, (pair_count[j] / s_1,), length)
+            else:
+                norms[j - row_ptr[r]] = 1.0
+                if not log_pairs:
+                    log_pairs = True
+                    extra[:] = 0.0
+                i = pair_word[j] - first_word
+                phi_by_logs_into(
+                    gamma_row, lambda_[word_row[first_word + i]], log_topic, given, pair_phi
+                )
+                count = np.float64(pair_count[j])
+                for k in range(n_topics):
+                    extra[k] += count * pair_phi[k]
+                if want_words:
+                    if spill.shape[0] == 0:
+                        spill = np.zeros((n_words, n_topics))
+                    for k in range(n_topics):
+                        spill[i, k] += count * pair_phi[k]
+                if want_entropy:
+                    # settle_words will take all word mass times log beta off again.
+                    factor = rows[at_1[0] : at_1[0] + length]
+                    bound += count * (entropy(pair_phi) - cross_entropy(pair_phi, factor, n_topics))
+            j += 1
+        for k in range(n_topics):
+            total[k] *= theta[k]
+        if want_entropy:
+            bound += cross_entropy(total, theta, n_topics)
+            for j in range(row_ptr[r], end):
+                bound += np.float64(pair_count[j]) * log(np.float64(norms[j - row_ptr[r]]))
+        if log_pairs:
+            for k in range(n_topics):
+                total[k] += extra[k]
+        old = phi_doc[r]
+        for k in range(n_topics):
+            gamma_row[k] += total[k] - old[k]
+            old[k] = total[k]
+    return bound, spill
+
+
+@kernel
+def settle_words(shard, block, lambda_, phi, frozen, want_entropy, scratch, spill, pi_own):
+    """Turn the words' sums into phi_word, and put the change into lambda and pi.
+
+    Equivalent to ``new = beta * sums + spill; lambda_[v] += new - phi_word;
+    pi_own += (new - phi_word).sum(axis=0); phi_word[:] = new``; lambda stays where `frozen`.
+    Returns - sum over words and topics of (beta * sums) log beta, if `want_entropy`.
+    """
+    word_row, block_word_ptr = shard[5], shard[6]
+    rows, length = scratch[0], scratch[1].shape[0]
+    phi_word = phi[1]
+    n_topics = lambda_.shape[1]
+    first = block_word_ptr[block]
+    bound = 0.0
+    for i in range(block_word_ptr[block + 1] - first):
+        row = rows[2 * length * i : 2 * length * (i + 1)]
+        old = phi_word[first + i]
+        lambda_row = lambda_[word_row[first + i]]
+        sums = row[length : length + n_topics]
+        for k in range(n_topics):
+            sums[k] *= row[k]
+        if spill.shape[0] > 0:
+            more = spill[i]
+            for k in range(n_topics):
+                sums[k] += more[k]
+        if want_entropy:
+            bound += cross_entropy(sums, row, n_topics)
+        for k in range(n_topics):
+            change = sums[k] - old[k]
+            pi_own[k] += change
+            old[k] = sums[k]
+            if not frozen:
+                lambda_row[k] += change
+    return bound
+
+
+@kernel
+def visit(
+    shard,
+    block,
+    gamma,
+    lambda_,
+    phi,
+    pi,
+    eta_total,
+    worker,
+    given,
+    want_words,
+    want_entropy,
+    scratch,
+):
+    """One visit of a block to a shard: update phi, gamma, the block's lambda, the worker's pi.
+
+    Parameters
+    ----------
+    shard, block, gamma, lambda_, phi, want_words, want_entropy, scratch : as for `sweep`
+    pi : tuple of float64 arrays, shapes (P, K)
+        (rows to read the other workers' contributions from, live rows). Row `worker` of the
+        live rows is read and updated.
+    eta_total : float
+        Sum of eta over the vocabulary.
+    worker : int
+    given : bool
+        `lambda_` holds point topics, which stay as they are: documents are folded in.
+
+    Returns
+    -------
+    float
+        H of this block in this shard, - sum n phi log phi; 0 without `want_entropy`.
+    """
+    pi_others, pi_rows = pi
+    rows, log_topic, factor = scratch[0], scratch[6], scratch[7]
+    word_row, block_word_ptr = shard[5], shard[6]
+    first, last = block_word_ptr[block], block_word_ptr[block + 1]
+    if given:
+        given_factors_into(lambda_, word_row, first, last, rows, factor.shape[0])
+    else:
+        topic_factors_into(pi_others, pi_rows[worker], worker, eta_total, log_topic, factor)
+        word_factors_into(lambda_, word_row, first, last, factor, rows)
+    bound, spill = sweep(
+        shard, block, gamma, lambda_, phi, log_topic, given, want_words, want_entropy, scratch
+    )
+    if want_words:
+        bound += settle_words(
+            shard, block, lambda_, phi, given, want_entropy, scratch, spill, pi_rows[worker]
+        )
+    return bound
+
+
+@kernel
+def set_uniform(shard, gamma, phi, alpha):
+    """phi = 1 / K for every pair, and gamma to match; the words' margin is left to a fold-in."""
+    pair_count, row_doc, row_ptr = shard[1], shard[2], shard[3]
+    n_topics = gamma.shape[1]
+    phi_doc = phi[0]
+    for r in range(row_doc.shape[0]):
+        tokens = 0.0
+        for j in range(row_ptr[r], row_ptr[r + 1]):
+            tokens += pair_count[j]
+        for k in range(n_topics):
+            phi_doc[r, k] = tokens / n_topics
+    phi[1][:] = 0.0
+    sum_documents(shard, gamma, phi, alpha)
+
+
+@kernel
+def set_random(shard, phi, first_document, word_ids, seed, pair_phi):
+    """phi of every pair uniform on the simplex; returns H by block."""
+    pair_word, pair_count, row_doc, row_ptr, block_row_ptr, word_row, block_word_ptr = shard
+    phi_doc, phi_word = phi
+    entropies = np.zeros(block_row_ptr.shape[0] - 1)
+    phi_doc[:] = 0.0
+    phi_word[:] = 0.0
+    for b in range(entropies.shape[0]):
+        for r in range(block_row_ptr[b], block_row_ptr[b + 1]):
+            for j in range(row_ptr[r], row_ptr[r + 1]):
+                i = pair_word[j]
+                pair = (first_document + row_doc[r]) * word_ids.shape[0] + word_ids[word_row[i]]
+                random_phi_into(pair_phi, pair, seed)
+                entropies[b] += pair_count[j] * entropy(pair_phi)
+                for k in range(pair_phi.shape[0]):
+                    phi_doc[r, k] += pair_count[j] * pair_phi[k]
+                    phi_word[i, k] += pair_count[j] * pair_phi[k]
+    return entropies
+
+
+@kernel
+def sum_documents(shard, gamma, phi, alpha):
+    """gamma_d = alpha + the sum of its rows of phi_doc."""
+    row_doc = shard[2]
+    phi_doc = phi[0]
+    for d in range(gamma.shape[0]):
+        for k in range(gamma.shape[1]):
+            gamma[d, k] = alpha[k]
+    for r in range(row_doc.shape[0]):
+        row = gamma[row_doc[r]]
+        for k in range(gamma.shape[1]):
+            row[k] += phi_doc[r, k]
+
+
+@kernel
+def add_words(shard, block, phi, first_row, sums):
+    """Add this shard's sum of n phi to `sums`, float64, one row per word row from `first_row`."""
+    word_row, block_word_ptr = shard[5], shard[6]
+    phi_word = phi[1]
+    for i in range(block_word_ptr[block], block_word_ptr[block + 1]):
+        total = sums[word_row[i] - first_row]
+        for k in range(phi_word.shape[1]):
+            total[k] += phi_word[i, k]

@@ -1,0 +1,187 @@
+"""What both storages of LDA share: factor rows, the pair in the log domain, settling a block.
+
+One visit updates phi of every pair of a block of words in a shard of documents:
+
+    phi_dvk  is proportional to  E(gamma_dk) E(lambda_vk) / E(pi_k),      E(x) = exp(digamma(x))
+
+It is split as theta_dk = E(gamma_dk), once per (document, block), and
+beta_vk = E(lambda_vk) / E(pi_k), once per (word, visit). Scaling a document's or a word's row
+cancels in phi, so both are kept relative to the row's largest value: they cannot underflow as
+rows. Values below 1e-19 of the largest are 0. A pair whose sum over topics falls below `TINY`
+(its document and its word live in different topics) is done by `update_pair_by_logs`.
+
+Scratch layout: word i of the visit owns `rows[2 n i : 2 n (i + 1)]`, n = padded(K): first its
+factors beta, then the sum over documents of count theta / s, s = sum_k theta beta.
+
+============  ===================  ================================================
+rows          (2 n words,)         factors and running sums of the visit's words
+theta         (n,)                 factors of the document at hand
+total         (n,)                 sum over its words of count beta / s
+norms         (longest row,)       s of its pairs
+pair_phi      (K,) float64         phi of a pair in the log domain
+beat          (1,) int64, shared   counts rows done: a sign of life
+log_topic     (K,) float64         -digamma(pi)
+factor        (n,)                 1 / E(pi), relative
+============  ===================  ================================================
+"""
+
+import numpy as np
+
+from esvi_shm.compile import kernel
+from esvi_shm.special import digamma, exp_digamma_row, log
+from esvi_shm.vector import padded
+
+#: Below this sum of products a pair is updated in the log domain. Factors are at most 1, and
+#: those left out are below 1e-19, so above it they change phi by less than K 1e-7.
+TINY = np.float32(1e-12)
+#: Sums over documents run in float32 for this many rows, then go to float64: a float32 sum
+#: over millions of documents stalls.
+FLUSH_ROWS = 4096
+
+
+def aligned_scratch(most_words: int, most_pairs: int, n_topics: int, beat: np.ndarray) -> tuple:
+    """The scratch arrays of a worker, float32 ones starting on a cache line.
+
+    Parameters
+    ----------
+    most_words, most_pairs : int
+        Words of the largest block of the shard, pairs of its longest row.
+    n_topics : int
+    beat : int64 array, shape (1,)
+    """
+    length = padded(n_topics)
+    line = 64 // 4
+
+    def floats(n: int) -> np.ndarray:
+        raw = np.zeros(n + line, np.float32)
+        first = (-raw.ctypes.data // 4) % line
+        return raw[first : first + n]
+
+    return (
+        floats(2 * length * most_words),
+        floats(length),
+        floats(length),
+        floats(most_pairs),
+        np.zeros(n_topics),
+        beat,
+        np.zeros(n_topics),
+        floats(length),
+    )
+
+
+@kernel
+def topic_factors_into(pi_others, pi_own, worker, eta_total, log_topic, factor):
+    """The factor 1 / E(pi_k) relative to its largest, and its log -digamma(pi_k).
+
+    Parameters
+    ----------
+    pi_others : float64 array, shape (P, K)
+        Every worker's contribution to pi; row `worker` is not read.
+    pi_own : float64 array, shape (K,)
+        This worker's live contribution.
+    worker : int
+        Index of this worker.
+    eta_total : float
+        Sum of eta over the vocabulary.
+    log_topic : float64 array, shape (K,)
+        Written: -digamma(pi_k).
+    factor : float32 array, shape (padded(K),)
+        Written: exp(log_topic - max(log_topic)), zero beyond K.
+    """
+    n_workers, n_topics = pi_others.shape
+    for k in range(n_topics):
+        log_topic[k] = pi_own[k] + eta_total
+    for p in range(n_workers):
+        if p != worker:
+            for k in range(n_topics):
+                log_topic[k] += pi_others[p, k]
+    largest = -np.inf
+    for k in range(n_topics):
+        # A stale row can only be off by what moved since; a column sum is never below eta's.
+        log_topic[k] = -digamma(max(log_topic[k], eta_total))
+        largest = max(largest, log_topic[k])
+    for k in range(n_topics):
+        factor[k] = np.exp(log_topic[k] - largest)
+    factor[n_topics:] = 0.0
+
+
+@kernel
+def word_factors_into(lambda_, word_row, first, last, topic_factor, rows):
+    """beta_vk = E(lambda_vk) / E(pi_k) of words first..last-1, relative; their sums start at 0."""
+    n_topics = lambda_.shape[1]
+    length = topic_factor.shape[0]
+    for i in range(last - first):
+        row = rows[2 * length * i : 2 * length * (i + 1)]
+        exp_digamma_row(lambda_[word_row[first + i]], row)
+        for k in range(n_topics):
+            row[k] *= topic_factor[k]
+        row[n_topics:] = 0.0
+
+
+@kernel
+def given_factors_into(topics, word_row, first, last, rows, length):
+    """beta_vk = topics_vk over its largest value: point topics instead of E(lambda) / E(pi)."""
+    n_topics = topics.shape[1]
+    for i in range(last - first):
+        row = rows[2 * length * i : 2 * length * (i + 1)]
+        weights = topics[word_row[first + i]]
+        largest = np.float32(0.0)
+        for k in range(n_topics):
+            largest = max(largest, weights[k])
+        scale = np.float32(1.0) / largest
+        for k in range(n_topics):
+            row[k] = weights[k] * scale
+        row[n_topics:] = 0.0
+
+
+@kernel
+def phi_by_logs_into(gamma_row, word_row, log_topic, given, phi):
+    """phi of one pair by log-sum-exp, in float64; returns log of the normaliser.
+
+    `word_row` is a row of lambda, or (`given`) of point topics.
+    """
+    n_topics = gamma_row.shape[0]
+    largest = -np.inf
+    for k in range(n_topics):
+        if given:
+            phi[k] = log(max(np.float64(word_row[k]), 1e-300))
+        else:
+            phi[k] = digamma(np.float64(word_row[k])) + log_topic[k]
+        phi[k] += digamma(np.float64(gamma_row[k]))
+        largest = max(largest, phi[k])
+    total = 0.0
+    for k in range(n_topics):
+        phi[k] = np.exp(phi[k] - largest)
+        total += phi[k]
+    for k in range(n_topics):
+        phi[k] /= total
+    return largest + np.log(total)
+
+
+@kernel
+def entropy(phi):
+    """- sum phi log phi, with 0 log 0 = 0."""
+    total = 0.0
+    for k in range(phi.shape[0]):
+        total -= phi[k] * log(max(phi[k], 1e-300))
+    return total
+
+
+@kernel
+def flush_sums(rows, length, n_topics, spill):
+    """Add beta times the running sums to the float64 sums of each word; start the sums at 0."""
+    for i in range(spill.shape[0]):
+        row = rows[2 * length * i : 2 * length * (i + 1)]
+        total = spill[i]
+        for k in range(n_topics):
+            total[k] += np.float64(row[k]) * np.float64(row[length + k])
+            row[length + k] = 0.0
+
+
+@kernel
+def cross_entropy(mass, factor, n_topics):
+    """- sum over k of mass_k log factor_k; where the factor is 0 the mass is 0 too."""
+    total = 0.0
+    for k in range(n_topics):
+        total -= np.float64(mass[k]) * log(max(np.float64(factor[k]), 1e-300))
+    return total
