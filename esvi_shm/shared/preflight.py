@@ -1,0 +1,163 @@
+"""How much memory there is for segments, asked before anything is allocated.
+
+Shared memory is charged to the machine, to the control group of the process (a container's
+limit), and to the size of /dev/shm, which Docker sets to 64 MB whatever the machine has. The
+least of the three counts. Where only /dev/shm is short, segments are files in a scratch folder.
+
+Nothing here allocates, and nothing is promised: others may take the memory meanwhile, which is
+why `Segment.reserve` allocates every page before the first is touched.
+"""
+
+import logging
+import os
+import sys
+import tempfile
+from pathlib import Path
+from typing import Literal
+
+from esvi_shm.errors import MemoryShortError
+from esvi_shm.shared.runs import SHARED_FOLDER
+
+#: Where the segments of a run lie: in /dev/shm, or in files of a scratch folder.
+Backing = Literal["shm", "file"]
+
+#: Free bytes where no limit is set.
+UNLIMITED = sys.maxsize
+
+_log = logging.getLogger(__name__)
+
+
+def free_space(folder: str | os.PathLike[str]) -> int:
+    """Return the free bytes of a file system; 0 if the folder is not there.
+
+    Examples
+    --------
+    >>> free_space("/no/such/folder")
+    0
+    """
+    try:
+        found = os.statvfs(folder)
+    except OSError:
+        return 0
+    if found.f_blocks == 0:  # a tmpfs mounted with size=0 has no limit of its own
+        return UNLIMITED
+    return found.f_bavail * found.f_frsize
+
+
+def free_shared_memory() -> int:
+    """Return the free bytes of /dev/shm; 0 if there is none."""
+    return free_space(SHARED_FOLDER)
+
+
+def _number(path: Path) -> int | None:
+    """Read a control group's number; None if there is none, or no limit."""
+    try:
+        text = path.read_text().strip()
+    except OSError:
+        return None
+    return int(text) if text.isdigit() else None
+
+
+def _reclaimable(path: Path, key: str) -> int:
+    """Return the bytes of file cache that the kernel drops before it refuses memory."""
+    try:
+        lines = path.read_text().splitlines()
+    except OSError:
+        return 0
+    return sum(int(line.split()[1]) for line in lines if line.split()[0] == key)
+
+
+def _free_in_group(folder: Path) -> int:
+    """Return limit - use + reclaimable cache of one control group, of version 2 or 1."""
+    for limit_name, use_name, key in (
+        ("memory.max", "memory.current", "inactive_file"),
+        ("memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file"),
+    ):
+        limit, use = _number(folder / limit_name), _number(folder / use_name)
+        if limit is not None and use is not None:
+            return max(0, limit - use + _reclaimable(folder / "memory.stat", key))
+    return UNLIMITED
+
+
+def _free_in_groups(root: Path) -> int:
+    """Return the least free memory among this process's control groups and their parents."""
+    try:
+        lines = (root / "proc/self/cgroup").read_text().splitlines()
+    except OSError:
+        return UNLIMITED
+    free = UNLIMITED
+    for line in lines:
+        _, controllers, group = line.split(":", 2)
+        if controllers and "memory" not in controllers.split(","):
+            continue
+        mount = root / "sys/fs/cgroup" / controllers
+        # Inside a container the path may be the host's, and only the root of it be mounted.
+        path = Path(group.lstrip("/"))
+        for part in (path, *path.parents):
+            free = min(free, _free_in_group(mount / part))
+    return free
+
+
+def free_memory(root: str | os.PathLike[str] = "/") -> int:
+    """Return the bytes that can be allocated: the machine's, within every control group's limit.
+
+    Parameters
+    ----------
+    root : path
+        Where `proc` and `sys` lie: for tests.
+
+    Examples
+    --------
+    >>> free_memory() > 0
+    True
+    """
+    base = Path(root)
+    for line in (base / "proc/meminfo").read_text().splitlines():
+        if line.startswith("MemAvailable:"):
+            return min(int(line.split()[1]) * 1024, _free_in_groups(base))
+    return _free_in_groups(base)
+
+
+def _mb(n_bytes: int) -> str:
+    return f"{n_bytes / 2**20:,.1f} MB" if n_bytes < UNLIMITED else "unlimited"
+
+
+def choose_backing(total_bytes: int, scratch: str | os.PathLike[str] | None = None) -> Backing:
+    """Choose where segments of `total_bytes` together go, before any is allocated.
+
+    Parameters
+    ----------
+    total_bytes : int
+    scratch : path, optional
+        A folder for files if /dev/shm is too small; the temporary folder if not given. Naming
+        one also allows a fit larger than the memory, at the speed of the disk.
+
+    Returns
+    -------
+    "shm" or "file"
+        For `Run`. "file" is also said by a warning of the logger of this module.
+
+    Raises
+    ------
+    MemoryShortError
+        If neither has room; the message says how much is needed and how much is free.
+
+    Examples
+    --------
+    >>> choose_backing(0)
+    'shm'
+    """
+    shared, memory = free_shared_memory(), free_memory()
+    if total_bytes <= min(shared, memory):
+        return "shm"
+    folder = scratch if scratch is not None else tempfile.gettempdir()
+    disk = free_space(folder)
+    facts = (
+        f"the shared arrays need {_mb(total_bytes)}; {_mb(shared)} are free in {SHARED_FOLDER}, "
+        f"{_mb(memory)} of memory, {_mb(disk)} in {os.fspath(folder)}"
+    )
+    if total_bytes > disk or (total_bytes > memory and scratch is None):
+        raise MemoryShortError(f"not enough memory: {facts}")
+    slower = " (larger than the memory: expect the speed of the disk)"
+    _log.warning("using files in %s: %s%s", folder, facts, slower if total_bytes > memory else "")
+    return "file"
