@@ -16,7 +16,8 @@ from esvi_shm.errors import CorpusError
 
 SPACE, TAB, NEWLINE, RETURN, COLON, HASH = (ord(c) for c in " \t\n\r:#")
 DOT, MINUS, PLUS, LOW_E, HIGH_E, ZERO, NINE = (ord(c) for c in ".-+eE09")
-FLOAT32_MAX = float(np.finfo(np.float32).max)
+#: The least number that float32 rounds to infinity.
+FLOAT32_LIMIT = 2.0**128 - 2.0**103
 #: Eighteen digits fit int64; what follows cannot change a float32, nor bring an id into range.
 MANTISSA_LIMIT = 10**17
 
@@ -57,11 +58,10 @@ def scan_integer(text, i):
 def scan_number(text, i, kind):
     """Return (value, end) of an unsigned number at i; -1 where there is none, or none of `kind`."""
     value, end = scan_integer(text, i)
-    if kind == INTEGER:
-        if value > FLOAT32_MAX:
-            return -1.0, end
-        return np.float64(value), end
-    if value >= 0 and end - i <= 17 and text[end] != DOT and text[end] | 32 != LOW_E:
+    whole = text[end] != DOT and text[end] | 32 != LOW_E
+    if kind == INTEGER and not whole:
+        return -1.0, end
+    if value >= 0 and end - i <= 17 and whole:
         return np.float64(value), end
     mantissa = np.int64(0)
     shift = 0
@@ -97,7 +97,7 @@ def scan_number(text, i, kind):
         return 0.0, i
     # The power is exact up to 10**22, so common numbers are rounded once.
     number = mantissa * 10.0**shift if shift >= 0 else mantissa / 10.0 ** (-shift)
-    if number > FLOAT32_MAX:
+    if number >= FLOAT32_LIMIT:
         return -1.0, i
     return number, i
 
@@ -127,7 +127,7 @@ def count_fault(text: str, kind: int) -> str | None:
         value = float(text)
     except ValueError:
         return f"the count must be a number, got {text!r}"
-    if not math.isfinite(value) or value > FLOAT32_MAX:
+    if not math.isfinite(value) or value >= FLOAT32_LIMIT:
         return f"the count must be finite (in float32), got {text}"
     if value < 0 or text.startswith("-"):
         return f"the count must be at least 0, got {text}"
