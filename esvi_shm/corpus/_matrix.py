@@ -50,10 +50,8 @@ def check_sizes(n_documents: int, n_words: int, source: object, line: int | None
 
 
 def _from_csr(matrix: Any, name: str) -> Arrays:
-    indptr = matrix.indptr.astype(np.int64)
+    indptr = _offsets_of(matrix, name)
     n_pairs = int(indptr[-1])
-    if indptr[0] != 0 or (np.diff(indptr) < 0).any() or n_pairs > len(matrix.indices):
-        raise CorpusError(name, "indptr must ascend from 0 and end within the indices")
     # Cut first: scipy lets arrays be longer than indptr says.
     indices = np.empty(n_pairs, dtype=np.int32)
     counts = np.empty(n_pairs, dtype=np.float32)
@@ -68,16 +66,25 @@ def _from_csr(matrix: Any, name: str) -> Arrays:
     return _rows.tidy(indptr, indices, counts)
 
 
+def _offsets_of(matrix: Any, name: str) -> np.ndarray:
+    """Offsets of a CSR or CSC matrix as int64, checked: kernels follow them blindly."""
+    indptr = matrix.indptr.astype(np.int64)
+    n_pairs = min(len(matrix.indices), len(matrix.data))
+    if indptr[0] != 0 or (np.diff(indptr) < 0).any() or indptr[-1] > n_pairs:
+        raise CorpusError(name, "indptr must ascend from 0 and end within the indices")
+    return indptr
+
+
 def _from_triples(matrix: Any, name: str) -> Arrays:
     sizes = np.zeros(matrix.shape[0], dtype=np.int64)
-    for rows, columns, values in _triples(matrix):
+    for rows, columns, values in _triples(matrix, name):
         _check(rows, columns, values, matrix.shape, name)
         _rows.count_rows(rows.astype(np.int32), sizes)
     indptr = _rows.offsets(sizes)
     indices = np.empty(indptr[-1], dtype=np.int32)
     counts = np.empty(indptr[-1], dtype=np.float32)
     cursor = indptr[:-1].copy()
-    for rows, columns, values in _triples(matrix):
+    for rows, columns, values in _triples(matrix, name):
         _rows.scatter(
             rows.astype(np.int32),
             columns.astype(np.int32),
@@ -89,10 +96,10 @@ def _from_triples(matrix: Any, name: str) -> Arrays:
     return _rows.tidy(indptr, indices, counts)
 
 
-def _triples(matrix: Any) -> Iterator[Arrays]:
+def _triples(matrix: Any, name: str) -> Iterator[Arrays]:
     """Slices (rows, columns, values) of a CSC or COO matrix."""
     if matrix.format == "csc":
-        indptr = matrix.indptr.astype(np.int64)
+        indptr = _offsets_of(matrix, name)
         for lo in range(0, int(indptr[-1]), CHUNK):
             part = slice(lo, min(lo + CHUNK, int(indptr[-1])))
             columns = np.empty(part.stop - lo, dtype=np.int32)

@@ -162,6 +162,15 @@ def test_an_index_out_of_range_is_named():
         Corpus.from_sparse(matrix)
 
 
+@pytest.mark.parametrize("kind", [sp.csr_matrix, sp.csc_matrix])
+@pytest.mark.parametrize("offsets", [[0, 9, 2, 3, 4], [0, 1, 2, 3, 99], [1, 1, 2, 3, 4]])
+def test_offsets_that_lead_astray_are_refused(kind, offsets):
+    matrix = kind(DENSE if kind is sp.csc_matrix else DENSE.T)
+    matrix.indptr[:] = offsets
+    with pytest.raises(CorpusError, match="indptr must ascend from 0"):
+        Corpus.from_sparse(matrix)
+
+
 def test_vocabulary_of_another_length():
     with pytest.raises(CorpusError, match=r"it has 2, the corpus has 4 words$"):
         Corpus.from_sparse(DENSE, ["a", "b"])

@@ -172,18 +172,18 @@ def test_stdlib_parses_and_never_imports(tmp_path):
     (tmp_path / "test" / "t.py").write_text(f'"""{words} hidden"""')
     corpus = read_corpus(tmp_path, "stdlib")
     assert corpus.n_documents == 5
+    assert corpus.digest() == read_corpus(tmp_path, "stdlib").digest()
     with pytest.raises(CorpusError, match="none has enough words"):
         read_corpus(tmp_path / "test" / "nothing", "stdlib")
 
 
-def test_stdlib_is_there_and_deterministic():
+def test_stdlib_is_there():
     corpus = read_corpus()
     assert corpus.n_documents > 1000 and 1000 < corpus.n_words < 10_000
     assert (np.diff(corpus.indptr) > 0).all()
     assert {"socket", "thread"} <= set(corpus.vocabulary)
     assert not {"the", "and"} & set(corpus.vocabulary)
     assert gc.isenabled()
-    assert read_corpus().digest() == corpus.digest()
 
 
 REAL = {
