@@ -1,0 +1,153 @@
+"""Any matrix a user may hold -> the three arrays of a `Corpus`.
+
+Works through slices of a million entries, which are checked in their own type and only then
+narrowed: besides the caller's matrix there is never more than the result itself.
+"""
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+
+from esvi_shm.corpus import _rows
+from esvi_shm.errors import CorpusError
+
+CHUNK = 1 << 20
+INT32_MAX = np.iinfo(np.int32).max
+
+Arrays = tuple[np.ndarray, np.ndarray, np.ndarray]
+
+
+def compress(matrix: Any, name: str) -> tuple[Arrays, int]:
+    """Return ((indptr, indices, counts), n_words) of a documents x words matrix."""
+    import scipy.sparse
+
+    sparse = scipy.sparse.issparse(matrix)
+    if not sparse:
+        matrix = np.asarray(matrix)
+    if matrix.ndim != 2:
+        raise CorpusError(name, f"a corpus must have 2 dimensions, got {matrix.ndim}")
+    if matrix.dtype.kind not in "biuf":
+        raise CorpusError(name, f"counts must be integers or floats, got dtype {matrix.dtype}")
+    check_sizes(matrix.shape[0], matrix.shape[1], name)
+    n_words = int(matrix.shape[1])
+    if not sparse:
+        return _from_dense(matrix, name), n_words
+    if matrix.format == "csr":
+        return _from_csr(matrix, name), n_words
+    if matrix.format != "csc":
+        matrix = matrix.tocoo(copy=False)
+    return _from_triples(matrix, name), n_words
+
+
+def check_sizes(n_documents: int, n_words: int, source: object, line: int | None = None) -> None:
+    """Refuse sizes whose indices do not fit int32."""
+    for what, size in (("documents", n_documents), ("words", n_words)):
+        if size > INT32_MAX:
+            raise CorpusError(
+                source, f"{what} must be at most {INT32_MAX} (int32), got {size}", line
+            )
+
+
+def _from_csr(matrix: Any, name: str) -> Arrays:
+    indptr = _offsets_of(matrix, name)
+    n_pairs = int(indptr[-1])
+    # Cut first: scipy lets arrays be longer than indptr says.
+    indices = np.empty(n_pairs, dtype=np.int32)
+    counts = np.empty(n_pairs, dtype=np.float32)
+    for lo in range(0, n_pairs, CHUNK):
+        part = slice(lo, min(lo + CHUNK, n_pairs))
+        columns, values = matrix.indices[part], matrix.data[part]
+        rows = np.empty(len(values), dtype=np.int32)
+        _rows.expand(indptr, lo, rows)
+        _check(rows, columns, values, matrix.shape, name)
+        indices[part] = columns
+        counts[part] = values
+    return _rows.tidy(indptr, indices, counts)
+
+
+def _offsets_of(matrix: Any, name: str) -> np.ndarray:
+    """Offsets of a CSR or CSC matrix as int64, checked: kernels follow them blindly."""
+    indptr = matrix.indptr.astype(np.int64)
+    n_pairs = min(len(matrix.indices), len(matrix.data))
+    if indptr[0] != 0 or (np.diff(indptr) < 0).any() or indptr[-1] > n_pairs:
+        raise CorpusError(name, "indptr must ascend from 0 and end within the indices")
+    return indptr
+
+
+def _from_triples(matrix: Any, name: str) -> Arrays:
+    sizes = np.zeros(matrix.shape[0], dtype=np.int64)
+    for rows, columns, values in _triples(matrix, name):
+        _check(rows, columns, values, matrix.shape, name)
+        _rows.count_rows(rows.astype(np.int32), sizes)
+    indptr = _rows.offsets(sizes)
+    indices = np.empty(indptr[-1], dtype=np.int32)
+    counts = np.empty(indptr[-1], dtype=np.float32)
+    cursor = indptr[:-1].copy()
+    for rows, columns, values in _triples(matrix, name):
+        _rows.scatter(
+            rows.astype(np.int32),
+            columns.astype(np.int32),
+            values.astype(np.float32),
+            cursor,
+            indices,
+            counts,
+        )
+    return _rows.tidy(indptr, indices, counts)
+
+
+def _triples(matrix: Any, name: str) -> Iterator[Arrays]:
+    """Slices (rows, columns, values) of a CSC or COO matrix."""
+    if matrix.format == "csc":
+        indptr = _offsets_of(matrix, name)
+        for lo in range(0, int(indptr[-1]), CHUNK):
+            part = slice(lo, min(lo + CHUNK, int(indptr[-1])))
+            columns = np.empty(part.stop - lo, dtype=np.int32)
+            _rows.expand(indptr, lo, columns)
+            yield matrix.indices[part], columns, matrix.data[part]
+    else:
+        for lo in range(0, len(matrix.data), CHUNK):
+            part = slice(lo, lo + CHUNK)
+            yield matrix.row[part], matrix.col[part], matrix.data[part]
+
+
+def _from_dense(matrix: np.ndarray, name: str) -> Arrays:
+    n_documents, n_words = matrix.shape
+    sizes = np.zeros(n_documents, dtype=np.int64)
+    step = max(1, CHUNK // max(n_words, 1))
+    # NaN and negative numbers are not zero either, so they stay and are found below.
+    for lo in range(0, n_documents, step):
+        sizes[lo : lo + step] = np.count_nonzero(matrix[lo : lo + step], axis=1)
+    indptr = _rows.offsets(sizes)
+    indices = np.empty(indptr[-1], dtype=np.int32)
+    counts = np.empty(indptr[-1], dtype=np.float32)
+    for lo in range(0, n_documents, step):
+        block = matrix[lo : lo + step]
+        rows, columns = np.nonzero(block)
+        values = block[rows, columns]
+        _check(rows + lo, columns, values, matrix.shape, name)
+        part = slice(indptr[lo], indptr[min(lo + step, n_documents)])
+        indices[part] = columns
+        counts[part] = values
+    return _rows.tidy(indptr, indices, counts)
+
+
+def _check(
+    rows: np.ndarray, columns: np.ndarray, values: np.ndarray, shape: tuple[int, int], name: str
+) -> None:
+    """Refuse an index out of range and a count that is negative or not finite as float32."""
+    if not len(values):
+        return
+    for what, index, size in (("row", rows, shape[0]), ("column", columns, shape[1])):
+        if index.min() < 0 or index.max() >= size:
+            wrong = index[(index < 0) | (index >= size)][0]
+            raise CorpusError(name, f"{what} indices must be in 0..{size - 1}, got {wrong}")
+    with np.errstate(over="ignore"):
+        good = (values >= 0) & np.isfinite(values.astype(np.float32))
+    if not good.all():
+        i = int(np.argmin(good))
+        raise CorpusError(
+            name,
+            f"counts must be finite (in float32) and at least 0, got {values[i].item()!r} "
+            f"at row {rows[i]}, column {columns[i]} (from 0)",
+        )

@@ -1,0 +1,209 @@
+"""The registry, and what is particular to one reader."""
+
+import gc
+import importlib.metadata
+import json
+import subprocess
+import sys
+import types
+
+import numpy as np
+import pytest
+
+from esvi_shm.corpus import Corpus, ReadOptions, known_formats, read_corpus
+from esvi_shm.errors import CorpusError, ParameterError
+
+
+def test_an_unknown_format_lists_the_known_ones():
+    with pytest.raises(ParameterError, match=r"ldac, matrix_market, .*, uci, got 'csv'"):
+        read_corpus("x", "csv")
+
+
+def test_a_name_that_says_nothing(tmp_path):
+    path = tmp_path / "x.csv"
+    with pytest.raises(CorpusError, match="no such file or folder"):
+        read_corpus(path)
+    path.write_text("x")
+    with pytest.raises(CorpusError, match="name one of ldac, matrix_market, "):
+        read_corpus(path)
+
+
+def test_a_format_needs_a_path():
+    with pytest.raises(ParameterError, match="path must be given for the format uci"):
+        read_corpus(format="uci")
+
+
+def test_an_entry_point_is_a_reader(monkeypatch, tmp_path):
+    reader = types.ModuleType("lines")
+    reader.FORMAT = "lines"
+    reader.matches = lambda path: path.suffix == ".lines"
+    reader.read = lambda path, options, progress: Corpus.from_tokens([path.read_text().split()])
+    point = types.SimpleNamespace(name="lines", load=lambda: reader)
+    monkeypatch.setattr(
+        importlib.metadata, "entry_points", lambda group: [point] * (group == "esvi_shm.readers")
+    )
+    assert "lines" in known_formats()
+    path = tmp_path / "x.lines"
+    path.write_text("a b a")
+    assert read_corpus(path).n_tokens == 3
+
+
+def test_listing_the_formats_imports_no_reader():
+    code = (
+        "import json, sys; from esvi_shm.corpus import known_formats; known_formats();"
+        "print(json.dumps([m for m in sys.modules if m.startswith('esvi_shm.corpus.readers.')]))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert json.loads(done.stdout) == []
+
+
+def test_options_out_of_range():
+    for name, value in [("min_df", 0), ("min_df", -0.1), ("max_df", 1.5), ("max_vocabulary", 0)]:
+        with pytest.raises(ParameterError, match=f"{name} .* got {value}"):
+            ReadOptions(**{name: value})
+
+
+@pytest.mark.parametrize(
+    ("name", "words", "text"),
+    [
+        ("docword.Tea.txt", "vocab.Tea.txt", "1\n2\n1\n1 2 1\n"),
+        ("x.ldac", "x.vocab", "1 1:1\n"),
+        ("x.dat", "vocab.txt", "1 1:1\n"),
+    ],
+)
+def test_the_vocabulary_beside(name, words, text, tmp_path):
+    (tmp_path / name).write_text(text)
+    assert read_corpus(tmp_path / name).vocabulary is None
+    (tmp_path / words).write_text("tea\nmilk\n")
+    assert read_corpus(tmp_path / name).vocabulary == ("tea", "milk")
+    (tmp_path / words).write_text("tea\n\nmilk\n")
+    with pytest.raises(CorpusError, match="line 2: a vocabulary must have a word in every line"):
+        read_corpus(tmp_path / name)
+    (tmp_path / words).write_bytes(b"tea\n\xff\n")
+    with pytest.raises(CorpusError, match=r"line 2: text must be UTF-8, got b'\\xff'"):
+        read_corpus(tmp_path / name)
+
+
+def test_uci_out_of_order_with_duplicates_and_zeros(tmp_path):
+    rng = np.random.default_rng(0)
+    triples = np.column_stack([rng.integers(1, 6, 200), rng.integers(1, 9, 200)])
+    counts = rng.integers(0, 3, 200)
+    dense = np.zeros((5, 8))
+    np.add.at(dense, tuple(triples.T - 1), counts)
+    body = "".join(f"{d}\t{v}  {n} \n" for (d, v), n in zip(triples, counts, strict=True))
+    path = tmp_path / "docword.x.txt"
+    path.write_text(f"5\n8\n200\n{body}")
+    assert np.array_equal(read_corpus(path).as_sparse().toarray(), dense)
+
+
+def test_disorder_that_begins_in_a_later_block(tmp_path, monkeypatch):
+    from esvi_shm.corpus.readers import _files
+
+    monkeypatch.setattr(_files, "BLOCK_BYTES", 64)
+    docs = [*range(1, 100), 7, *range(100, 150), 3]
+    path = tmp_path / "docword.x.txt"
+    body = "".join(f"{d} 1 {d}\n" for d in docs)
+    path.write_text(f"150\n1\n{len(docs)}\n{body}")
+    expected = np.arange(1.0, 151.0)
+    expected[[6, 2, 149]] = 14, 6, 0
+    assert np.array_equal(read_corpus(path).as_sparse().toarray()[:, 0], expected)
+
+
+def test_matrix_market_pattern_integer_and_blank_lines(tmp_path):
+    path = tmp_path / "x.mtx"
+    banner = "%%matrixmarket MATRIX coordinate {} general\n% a comment\n\n2 2 2\n"
+    path.write_text(banner.format("pattern") + "2 1\n\n1 2\n")
+    assert read_corpus(path).as_sparse().toarray().tolist() == [[0, 1], [1, 0]]
+    path.write_text(banner.format("integer") + "2 1 7\n1 2 9\n")
+    assert read_corpus(path).as_sparse().toarray().tolist() == [[0, 9], [7, 0]]
+
+
+def test_svmlight_from_one_and_from_zero(tmp_path):
+    path = tmp_path / "x.svm"
+    path.write_text("# made by hand\n1,2 3:1 1:2\n-1.5e0\n+1 2:0.5 # x:y\n")
+    assert read_corpus(path).as_sparse().toarray().tolist() == [[2, 0, 1], [0, 0, 0], [0, 0.5, 0]]
+    path.write_text("1 0:1 2:2\n")
+    assert read_corpus(path).as_sparse().toarray().tolist() == [[1, 0, 2]]
+
+
+def test_npz_with_a_pickle_or_without_a_matrix(tmp_path):
+    path = tmp_path / "x.npz"
+    np.savez(path, format="csr", data=np.array([object()], dtype=object))
+    with pytest.raises(CorpusError, match=r"save_npz|no sparse matrix"):
+        read_corpus(path)
+    np.savez(path, X=np.eye(3))
+    with pytest.raises(CorpusError, match=r"save_npz|no sparse matrix"):
+        read_corpus(path)
+
+
+def test_text_options_and_folder(tmp_path):
+    for name, text in [("b.txt", "Milk the\ntea"), ("a.txt", "tea milk jam"), ("c.md", "no")]:
+        (tmp_path / name).write_text(text)
+    corpus = read_corpus(tmp_path)
+    assert corpus.vocabulary == ("jam", "milk", "tea", "the")
+    assert corpus.as_sparse().toarray().tolist() == [[1, 1, 1, 0], [0, 1, 1, 1]]
+    assert read_corpus(tmp_path, options=ReadOptions(min_df=2)).vocabulary == ("milk", "tea")
+    stop = tmp_path / "stop"
+    stop.write_text("Milk\n")
+    options = ReadOptions(stop_words=stop, max_df=1)
+    assert read_corpus(tmp_path, options=options).vocabulary == ("jam", "the")
+    english = ReadOptions(stop_words="english", max_vocabulary=2)
+    assert read_corpus(tmp_path, options=english).vocabulary == ("milk", "tea")
+    with pytest.raises(CorpusError, match="max_df corresponds to < documents than min_df"):
+        read_corpus(tmp_path, options=ReadOptions(min_df=3, max_df=1.0, max_vocabulary=1))
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(CorpusError, match=r"must have \.txt files, has none"):
+        read_corpus(tmp_path / "empty")
+
+
+def test_text_that_is_not_utf8_is_named_with_its_line(tmp_path):
+    path = tmp_path / "x.txt"
+    path.write_bytes(b"tea\nmilk\ncaf\xe9\n")
+    with pytest.raises(CorpusError, match=r"line 3: text must be UTF-8, got b'\\xe9'"):
+        read_corpus(path)
+
+
+def test_stdlib_parses_and_never_imports(tmp_path):
+    words = " ".join(f"topic{chr(97 + i) * 3}" for i in range(20))
+    for i in range(5):
+        (tmp_path / f"m{i}.py").write_text(f'"""{words} {words}"""\nraise SystemExit("imported")\n')
+    (tmp_path / "broken.py").write_text("def (")
+    (tmp_path / "test").mkdir()
+    (tmp_path / "test" / "t.py").write_text(f'"""{words} hidden"""')
+    corpus = read_corpus(tmp_path, "stdlib")
+    assert corpus.n_documents == 5
+    assert corpus.digest() == read_corpus(tmp_path, "stdlib").digest()
+    with pytest.raises(CorpusError, match="none has enough words"):
+        read_corpus(tmp_path / "test" / "nothing", "stdlib")
+
+
+def test_stdlib_is_there():
+    corpus = read_corpus()
+    assert corpus.n_documents > 1000 and 1000 < corpus.n_words < 10_000
+    assert (np.diff(corpus.indptr) > 0).all()
+    assert {"socket", "thread"} <= set(corpus.vocabulary)
+    assert not {"the", "and"} & set(corpus.vocabulary)
+    assert gc.isenabled()
+
+
+REAL = {
+    "ap": (2246, 10473, 302031, 435838),
+    "nips": (1500, 12419, 746316, 1932365),
+    "dblp": (54595, 1513, 291365, 294757),
+    "enron80bin": (39861, 80, 309543, 309543),
+}
+
+
+@pytest.mark.parametrize("name", REAL)
+def test_real_corpora(name, data_folder):
+    corpus = read_corpus(data_folder / f"docword.{name}.txt.gz")
+    found = corpus.n_documents, corpus.n_words, corpus.n_pairs, corpus.n_tokens
+    assert found == REAL[name]
+    assert len(corpus.vocabulary) == corpus.n_words
+
+
+def test_ap_is_the_same_in_two_formats(data_folder):
+    uci = read_corpus(data_folder / "docword.ap.txt.gz")
+    ldac = read_corpus(data_folder / "orig" / "ap.dat.gz")
+    assert np.array_equal(uci.indices, ldac.indices)
+    assert np.array_equal(uci.counts, ldac.counts)
