@@ -25,7 +25,9 @@ def read(path: Path, options: ReadOptions, progress: Progress | None) -> Corpus:
     with _files.LineBlocks(path):
         pass  # opened only for the plain message about a missing file or a folder
     try:
-        matrix = scipy.sparse.load_npz(path)
+        # Opened here: numpy leaves a damaged file open.
+        with open(path, "rb") as file:
+            matrix = scipy.sparse.load_npz(file)
     except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile, zlib.error) as error:
         rule = "must be a sparse matrix saved by scipy.sparse.save_npz"
         raise CorpusError(path, f"{rule}, but: {error}") from None

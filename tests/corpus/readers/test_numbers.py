@@ -24,6 +24,9 @@ def test_what_float32_prints_is_read_back(x):
 def test_any_decimal_is_that_of_python(text):
     value, end = scan(text)
     assert end == len(text)
+    if float(text) >= 2.0**128 - 2.0**103:
+        assert value == -1, "float32 rounds this to infinity"
+        return
     np.testing.assert_array_max_ulp(value, np.float32(float(text)), 1)
 
 
