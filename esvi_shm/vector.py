@@ -172,7 +172,9 @@ def _make_mix(group: int, both: bool) -> Any:
         signature = types.void(x, total, rows, offsets_type, weights_type, types.int64)
         return signature, codegen
 
-    mix.__doc__ = f"""Add {group} weighted rows to `total`{", and `x` to the rows beside" if both else ""}.
+    mix.__doc__ = f"""Add {group} weighted rows to `total`{
+        ", and `x` to the rows beside" if both else ""
+    }.
 
     Equivalent to, for each offset o and weight w,
     ``total += w * rows[o : o + length]``{

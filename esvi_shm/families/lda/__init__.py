@@ -180,8 +180,8 @@ class Worker:
         self.phis = [tuple(arrays[name] for name in names) for arrays in shards]
         self.shard, self.phi = self.shards[worker], self.phis[worker]
         self.gamma = shards[worker]["gamma"]
-        self.document_tokens = shards[worker]["document_tokens"]
-        self.first_document = int(corpus["document_bounds"][worker])
+        lo, hi = (int(d) for d in corpus["document_bounds"][worker : worker + 2])
+        self.first_document, self.document_tokens = lo, corpus["document_tokens"][lo:hi]
         self.eta_total = float(shared["eta"].sum())
         live = shared["pi"]
         self.pi = (shared["pi_snapshot"] if model.config.deterministic else live, live)

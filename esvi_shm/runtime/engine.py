@@ -1,0 +1,411 @@
+"""The main process of a fit: home of the blocks, and the only place where the clock is kept.
+
+              main process (home)                             worker p
+    corpus -> lay_out -> segments ------------------------> attach, reserve own state
+              start ----- commands through rings ---------> family.command, answer
+              release blocks ---- rings ------------------> visit ---- ring ----> worker q
+              wait <------------- rings ------------------- block made its passes
+              evaluate -- commands ------------------------> partial sums of the bound
+              Result <- views of the shared arrays
+
+    release            all blocks out                   all home = quiescent
+    ---|----------------------------------------------------|-- evaluate --|-- release ...
+       no barrier in between: each block makes its passes at its own pace
+
+Work ends without a barrier: a block that has made its passes goes home, and when all are home
+nobody holds anything. Only then are commands given; each is over when all workers have
+answered, and meanwhile no block is out.
+
+The fit's clock runs from the moment the workers are ready, through the start and the passes; it
+stands still during evaluation. The first SIGINT, SIGTERM or SIGHUP (or `max_time`) recalls every
+block after its current visit, and the fit ends with what it has; a second one aborts it. At
+every end no worker and no segment is left.
+"""
+
+import logging
+import signal
+import threading
+import time
+from collections.abc import Generator
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple
+
+import numpy as np
+import psutil
+
+from esvi_shm.config import FitConfig
+from esvi_shm.corpus.corpus import Corpus
+from esvi_shm.errors import Interrupted
+from esvi_shm.families.contract import Bound
+from esvi_shm.runtime import blocks
+from esvi_shm.runtime.blocks import ALWAYS_ENTROPY, PAIRS, PLACE, RECALL, STEP, TARGET_PASS, VISITS
+from esvi_shm.runtime.layout import BLOCKS_PER_WORKER, Layout, fill, lay_out
+from esvi_shm.runtime.processes import ASKING_TO_STOP, Workers, private_bytes
+from esvi_shm.runtime.routes import Route, find_stops
+from esvi_shm.runtime.serial import merge_shards, warm_up
+from esvi_shm.runtime.worker import Setup
+from esvi_shm.shared.preflight import choose_backing
+from esvi_shm.shared.ring import EMPTY, pop_any, try_push
+from esvi_shm.shared.segments import Run
+
+#: Seconds between two looks at the rings into home.
+LOOK = 0.001
+#: Seconds between two looks at the workers' signs of life.
+WATCH = 1.0
+
+_log = logging.getLogger(__name__)
+
+
+class Record(NamedTuple):
+    """One evaluation. Seconds from the moment the workers were ready; bounds in nats."""
+
+    passes: float
+    fit_seconds: float
+    total_seconds: float
+    elbo: float
+    elbo_f: float
+
+
+class Observer:
+    """What a fit tells while it runs; this one keeps quiet."""
+
+    def planned(self, layout: Layout) -> None:
+        """The memory plan is made; nothing is allocated yet."""
+
+    def stage(self, name: str) -> None:
+        """Something else begins: "compile", "workers", "start", "passes"."""
+
+    def progress(self, pairs: int, total_pairs: int, fit_seconds: float) -> None:
+        """Pairs updated so far, of those planned."""
+
+    def evaluated(self, record: Record) -> None:
+        """The bound was computed."""
+
+
+@dataclass
+class Result:
+    """A finished fit, as views of its shared arrays (which outlive the engine).
+
+    Attributes
+    ----------
+    lambda_rows : float32 array, shape (V, K)
+        A row for each word, in the order `word_ids`.
+    gamma_shards : list of float32 arrays, shapes (D_p, K)
+    stopped : str
+        Why the fit ended: "passes", "tol", "max_time" or the name of a signal.
+    """
+
+    config: FitConfig
+    word_ids: np.ndarray
+    lambda_rows: np.ndarray
+    gamma_shards: list[np.ndarray]
+    alpha: np.ndarray
+    eta: np.ndarray
+    history: list[Record]
+    passes: float
+    fit_seconds: float
+    pass_seconds: float
+    pairs: int
+    shared_bytes: int
+    peak_private_bytes: int
+    stopped: str
+
+
+def available_cores() -> int:
+    """Cores that this process may use: its affinity, within the control group's quota."""
+    import os
+
+    cores = len(os.sched_getaffinity(0))
+    try:
+        with open("/sys/fs/cgroup/cpu.max") as file:
+            quota, period = file.read().split()
+        if quota != "max":
+            cores = min(cores, max(1, round(int(quota) / int(period))))
+    except (OSError, ValueError):
+        pass
+    return min(cores, psutil.cpu_count() or cores)
+
+
+def resolve(config: FitConfig, corpus: Corpus) -> FitConfig:
+    """Fill in the numbers of workers and blocks, and lower them to what there is work for."""
+    n_workers = config.n_workers or available_cores()
+    if n_workers > corpus.n_documents:
+        _log.warning("%d workers for %d documents: using %d", n_workers, *[corpus.n_documents] * 2)
+        n_workers = corpus.n_documents
+    n_blocks = config.n_blocks or BLOCKS_PER_WORKER * n_workers
+    return replace(config, n_workers=n_workers, n_blocks=min(n_blocks, corpus.n_words))
+
+
+def plan(corpus: Corpus, config: FitConfig) -> Layout:
+    """The layout that `fit` would use; allocates nothing."""
+    return lay_out(corpus, resolve(config, corpus))
+
+
+def fit(corpus: Corpus, config: FitConfig, observer: Observer | None = None) -> Result:
+    """Fit a model to a corpus with worker processes.
+
+    Parameters
+    ----------
+    corpus : Corpus
+    config : FitConfig
+    observer : Observer, optional
+
+    Returns
+    -------
+    Result
+
+    Raises
+    ------
+    ParameterError
+        For a name or prior the family or route does not take.
+    MemoryShortError
+        Before anything is allocated, if there is no room.
+    WorkerError
+        If a worker failed or died.
+    Interrupted
+        At the second signal.
+    """
+    observer = observer or Observer()
+    layout = plan(corpus, config)
+    Route(layout.config.route, [], 1, 0, layout.config.deterministic)  # refuse bad names now
+    observer.planned(layout)
+    backing = choose_backing(layout.total_bytes)
+    observer.stage("compile")
+    warm_up(layout.config)
+    with _Signals() as signals, Run(backing) as run:
+        return _Fit(layout, corpus, run, signals, observer).run()
+
+
+class _Signals:
+    """The first request to stop sets `received`; the second raises Interrupted."""
+
+    def __init__(self) -> None:
+        self.received: signal.Signals | None = None
+        self._before: dict[signal.Signals, Any] = {}
+
+    def _handle(self, number: int, frame: Any) -> None:
+        if self.received is not None:
+            interrupted = Interrupted("stopped by the second signal; nothing was saved")
+            interrupted.exit_code = 128 + number
+            raise interrupted
+        self.received = signal.Signals(number)
+
+    def __enter__(self) -> "_Signals":
+        if threading.current_thread() is threading.main_thread():
+            for number in ASKING_TO_STOP:
+                # A signal that is ignored (nohup) stays ignored.
+                if signal.getsignal(number) is not signal.SIG_IGN:
+                    self._before[number] = signal.signal(number, self._handle)
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        for number, handler in self._before.items():
+            signal.signal(number, handler)
+
+
+class _Fit:
+    """One run from the filled arrays to the result."""
+
+    def __init__(
+        self, layout: Layout, corpus: Corpus, run: Run, signals: _Signals, observer: Observer
+    ) -> None:
+        self.layout, self.signals, self.observer = layout, signals, observer
+        self.config, sizes = layout.config, layout.sizes
+        self.P, self.B = sizes.n_workers, sizes.n_blocks
+        for label, table in layout.tables.items():
+            run.create(label, table, reserve=not label.startswith("state_"))
+        self.handles = {label: segment.handle for label, segment in run.segments.items()}
+        self.arrays = {label: segment.arrays for label, segment in run.segments.items()}
+        fill(layout, corpus, self.arrays)
+        control = self.arrays["control"]
+        blocks.initialise_control(control, self.P, self.B)
+        self.rings, self.orders = control["rings"], control["orders"]
+        self.block_words, self.worker_words = control["blocks"], control["workers"]
+        self.shared = self.arrays["parameters"]
+        layout.model.initialise(self.arrays["corpus"], self.shared)
+        shards = [self.arrays[f"shard_{p}"] for p in range(self.P)]
+        self.stops = find_stops([shard["block_row_ptr"] for shard in shards])
+        self.route = Route(
+            self.config.route, self.stops, self.P, self.config.seed, self.config.deterministic
+        )
+        self.pairs_a_pass = sum(sizes.shard_pairs)
+        self.visits_a_pass = sum(len(s) for s in self.stops)
+        # Where a visit need not be the shard's last of the pass, every visit must leave its H;
+        # so it must where the passes may be cut short.
+        self.orders[ALWAYS_ENTROPY] = (
+            self.config.route in ("random", "balanced") or self.config.max_time is not None
+        )
+        self.history: list[Record] = []
+        self.fit_seconds = self.start_seconds = 0.0
+        self.peak_private = private_bytes()
+        self.turn = 0
+
+    def run(self) -> Result:
+        self.observer.stage("workers")
+        import os
+
+        setups = [
+            Setup(p, self.config, self.layout.sizes, self.handles, os.getpid())
+            for p in range(self.P)
+        ]
+        with Workers(setups) as self.workers:
+            self.workers.wait_ready()
+            self.ready = self.last_watch = time.perf_counter()
+            self.observer.stage("start")
+            with self._clock():
+                self._play(self.layout.model.start(self.arrays["corpus"], self.shared))
+            self.start_seconds = self.fit_seconds
+            self.observer.stage("passes")
+            stopped = self._passes()
+            self.workers.watch(self.worker_words)
+            self._command(blocks.STOP)
+            self.workers.join()
+        return self._result(stopped)
+
+    def _passes(self) -> str:
+        """Run passes until there is a reason to stop; return it."""
+        config, done = self.config, 0
+        step = config.evaluate_every or config.n_passes
+        if config.n_passes == 0:
+            self._evaluate()
+        while done < config.n_passes:
+            if self.signals.received is None:
+                target = min(done + step, config.n_passes)
+                with self._clock():
+                    self._run_to(done, target)
+                done = target
+            self._evaluate()
+            if self.signals.received is not None:
+                return self.signals.received.name
+            if config.max_time is not None and self.fit_seconds >= config.max_time:
+                return "max_time"
+            if len(self.history) > 1 and self._change() < config.tol:
+                return "tol"
+        return "passes"
+
+    def _change(self) -> float:
+        before, now = self.history[-2].elbo, self.history[-1].elbo
+        return abs(now - before) / max(abs(before), 1e-300)
+
+    def _run_to(self, done: int, target: int) -> None:
+        """Let all blocks make their passes up to `target`, and wait until they are home."""
+        if not self.config.deterministic:
+            self._release(target)
+            return
+        for pass_ in range(done + 1, target + 1):
+            # What other workers read of pi during the pass: always the same, whoever is faster.
+            self.shared["pi_snapshot"][:] = self.shared["pi"]
+            self._release(pass_)
+            if self.orders[RECALL]:
+                return
+
+    def _release(self, target: int) -> None:
+        self.orders[TARGET_PASS] = target
+        released = 0
+        for b in range(self.B):
+            step = int(self.block_words[b, STEP])
+            if step >= target * len(self.stops[b]):
+                continue
+            following = self.route.next_stop(b, step, self.rings)
+            self.block_words[b, PLACE] = following
+            # The release in the push publishes the orders, and all that was written at rest.
+            try_push(self.rings[following, self.P], b)
+            released += 1
+        for _ in range(released):
+            self._next_home(may_recall=True)
+        if (self.block_words[:, PLACE] != self.P).any():
+            raise RuntimeError("a block is not home although all came home")
+
+    def _next_home(self, may_recall: bool = False) -> int:
+        """Wait for the next id to come home: a block, or the answer to a command."""
+        while True:
+            source, value = pop_any(self.rings[self.P], self.turn, 1)
+            if value != EMPTY:
+                self.turn = (source + 1) % (self.P + 1)
+                return int(value)
+            now = time.perf_counter()
+            self.workers.check(LOOK)
+            if may_recall and self._should_stop(now):
+                self.orders[RECALL] = 1
+            if now - self.last_watch > WATCH:
+                self.last_watch = now
+                self.workers.watch(self.worker_words)
+                self.peak_private = max(self.peak_private, private_bytes())
+            if may_recall:
+                done = int(self.worker_words[:, PAIRS].sum())
+                planned = self.config.n_passes * self.pairs_a_pass
+                self.observer.progress(done, planned, self.fit_seconds + now - self.began)
+
+    def _should_stop(self, now: float) -> bool:
+        limit = self.config.max_time
+        return self.signals.received is not None or (
+            limit is not None and self.fit_seconds + now - self.began >= limit
+        )
+
+    def _command(self, index: int) -> None:
+        """Give a command to all workers and wait for all answers."""
+        for p in range(self.P):
+            try_push(self.rings[p, self.P], blocks.command_id(index))
+        for _ in range(self.P):
+            self._next_home()
+
+    def _play(self, script: Generator[str, None, Any]) -> Any:
+        """Run a family's script: each name that it yields is a command to all workers."""
+        while True:
+            try:
+                name = next(script)
+            except StopIteration as stop:
+                return stop.value
+            self._command(1 + list(self.layout.model.commands).index(name))
+
+    def _evaluate(self) -> None:
+        bound: Bound = self._play(self.layout.model.evaluate(self.shared))
+        passes = int(self.worker_words[:, VISITS].sum()) / max(self.visits_a_pass, 1)
+        record = Record(
+            passes, self.fit_seconds, time.perf_counter() - self.ready, bound.elbo, bound.elbo_f
+        )
+        self.history.append(record)
+        self.observer.evaluated(record)
+
+    def _clock(self) -> "_Clock":
+        return _Clock(self)
+
+    def _result(self, stopped: str) -> Result:
+        shared = self.shared
+        peak = max(self.peak_private, private_bytes())
+        eta = np.empty_like(shared["eta"])
+        eta[self.arrays["corpus"]["word_ids"]] = shared["eta"]
+        return Result(
+            config=self.config,
+            word_ids=self.arrays["corpus"]["word_ids"],
+            lambda_rows=shared["lambda_"],
+            gamma_shards=[self.arrays[f"state_{p}"]["gamma"] for p in range(self.P)],
+            alpha=shared["alpha"].copy(),
+            eta=eta,
+            history=self.history,
+            passes=self.history[-1].passes,
+            fit_seconds=self.fit_seconds,
+            pass_seconds=self.fit_seconds - self.start_seconds,
+            pairs=int(self.worker_words[:, PAIRS].sum()),
+            shared_bytes=self.layout.total_bytes,
+            peak_private_bytes=peak + sum(self.workers_peak),
+            stopped=stopped,
+        )
+
+    @property
+    def workers_peak(self) -> list[int]:
+        """Peak private memory of each worker, in bytes."""
+        return self.workers.peak_private_bytes
+
+
+class _Clock:
+    """Adds the time spent inside to the fit's seconds."""
+
+    def __init__(self, fit: _Fit) -> None:
+        self.fit = fit
+
+    def __enter__(self) -> None:
+        self.fit.began = time.perf_counter()
+
+    def __exit__(self, *exception: object) -> None:
+        self.fit.fit_seconds += time.perf_counter() - self.fit.began

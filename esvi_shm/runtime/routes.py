@@ -1,0 +1,113 @@
+"""Which worker a block visits next.
+
+A block stops only at workers whose shard has a pair with it: its *stops*. A pass of a block is
+as many visits as it has stops.
+
+==========  ==========================================================================
+lap         a fresh random order of the stops each pass: each shard exactly once a pass
+ring        the stops in turn, each block starting at another one
+random      any stop, as in the paper: once a pass on average
+balanced    the stop with the fewest blocks waiting, ties at random
+==========  ==========================================================================
+
+Choices are drawn by (seed, block, pass or visit), so they do not depend on who draws them.
+
+A deterministic fit also fixes in which order a worker takes its blocks (`worker_order`). In
+pass t the blocks are dealt into P groups; in step s of the pass worker p has group (p - s) mod P.
+A visit waits only for visits of earlier steps, so nobody waits for ever.
+"""
+
+import numpy as np
+
+from esvi_shm.config import choose
+from esvi_shm.errors import ParameterError
+from esvi_shm.shared.ring import size_guess
+
+ROUTES = ("lap", "ring", "random", "balanced")
+
+
+class Route:
+    """The route of every block of a fit.
+
+    Parameters
+    ----------
+    name : str
+        One of `ROUTES`.
+    stops : list of int arrays
+        For each block the workers that have pairs with it, ascending.
+    seed : int
+    deterministic : bool
+        Use the fixed schedule; only `lap` and `ring` can.
+
+    Raises
+    ------
+    ParameterError
+    """
+
+    def __init__(
+        self, name: str, stops: list[np.ndarray], n_workers: int, seed: int, deterministic: bool
+    ) -> None:
+        choose("route", name, ROUTES)
+        if deterministic and name in ("random", "balanced"):
+            raise ParameterError("route", "must be lap or ring in a deterministic fit", name)
+        self.name, self.stops, self.n_workers, self.seed = name, stops, n_workers, seed
+        self.deterministic = deterministic
+        self._groups_of: tuple[int, np.ndarray] = (-1, np.empty(0, int))
+
+    def _random(self, *key: int) -> np.random.Generator:
+        return np.random.Generator(np.random.Philox(key=[self.seed, 0xB10C], counter=[0, *key, 0]))
+
+    def _groups(self, pass_: int) -> np.ndarray:
+        """Group of each block in a pass of the deterministic schedule."""
+        if self._groups_of[0] != pass_:
+            n_blocks = len(self.stops)
+            order = np.arange(n_blocks)
+            if self.name == "lap":
+                order = self._random(n_blocks, pass_).permutation(n_blocks)
+            groups = np.empty(n_blocks, int)
+            groups[order] = np.arange(n_blocks) % self.n_workers
+            self._groups_of = (pass_, groups)
+        return self._groups_of[1]
+
+    def worker_order(self, worker: int, pass_: int) -> list[int]:
+        """The blocks that a worker visits in a pass, in order (deterministic fits)."""
+        groups = self._groups(pass_)
+        return [
+            int(b)
+            for step in range(self.n_workers)
+            for b in np.flatnonzero(groups == (worker - step) % self.n_workers)
+            if worker in self.stops[b]
+        ]
+
+    def next_stop(self, block: int, step: int, rings: np.ndarray) -> int:
+        """The worker for visit number `step` (from 0) of a block.
+
+        Parameters
+        ----------
+        block, step : int
+        rings : int64 array, shape (P + 1, P + 1, n)
+            Asked for the length of the queues by `balanced`.
+        """
+        stops = self.stops[block]
+        n = len(stops)
+        if n == 1:
+            return int(stops[0])
+        pass_, place = divmod(step, n)
+        if self.deterministic:
+            group = self._groups(pass_)[block]
+            return int(sorted(stops, key=lambda p: (p - group) % self.n_workers)[place])
+        if self.name == "lap":
+            return int(self._random(block, pass_).permutation(stops)[place])
+        if self.name == "ring":
+            return int(stops[(block + step) % n])
+        if self.name == "random":
+            return int(self._random(block, step).choice(stops))
+        waiting = [sum(size_guess(ring) for ring in rings[p]) for p in stops]
+        shortest = np.flatnonzero(np.asarray(waiting) == min(waiting))
+        return int(stops[self._random(block, step).choice(shortest)])
+
+
+def find_stops(block_row_ptrs: list[np.ndarray]) -> list[np.ndarray]:
+    """The stops of each block, from `block_row_ptr` of each worker's shard."""
+    has_pairs = np.stack([np.diff(ptr) > 0 for ptr in block_row_ptrs])
+    return [np.flatnonzero(column) for column in has_pairs.T]

@@ -1,0 +1,109 @@
+"""A fit played in one process: the workers take turns, without processes or rings.
+
+It runs the family's real code on the real layout. `warm_up` uses it to compile, or load from the
+disk cache, every kernel that a fit will call, before any clock runs; the tests use it to choose
+the order of the visits themselves.
+"""
+
+from collections.abc import Generator, Iterable
+from typing import Any
+
+import numpy as np
+
+from esvi_shm.config import FitConfig
+from esvi_shm.corpus.corpus import Corpus
+from esvi_shm.families.contract import Bound
+from esvi_shm.runtime.layout import fill, lay_out
+
+
+class SerialFit:
+    """All workers of a fit in this process, started and at a quiescent point.
+
+    Parameters
+    ----------
+    corpus : Corpus
+    config : FitConfig
+        With `n_workers` and `n_blocks` set.
+
+    Examples
+    --------
+    >>> corpus = Corpus.from_tokens([["a", "b", "b"], ["b", "c"]])
+    >>> fit = SerialFit(corpus, FitConfig(n_topics=2, n_workers=1, n_blocks=1))
+    >>> before = fit.bound().elbo_f
+    >>> fit.run_pass()
+    >>> fit.bound().elbo_f >= before - 1e-5
+    True
+    """
+
+    def __init__(self, corpus: Corpus, config: FitConfig) -> None:
+        self.config = config
+        self.layout = lay_out(corpus, config)
+        self.sizes, model = self.layout.sizes, self.layout.model
+        self.arrays = {
+            label: table.views(bytearray(table.total_bytes))
+            for label, table in self.layout.tables.items()
+        }
+        fill(self.layout, corpus, self.arrays)
+        self.corpus_arrays = self.arrays["corpus"]
+        self.shared = self.arrays["parameters"]
+        self.shards = merge_shards(self.arrays, self.sizes.n_workers)
+        model.initialise(self.corpus_arrays, self.shared)
+        self.workers = [
+            model.worker(p, self.corpus_arrays, self.shared, self.shards, np.zeros(1, np.int64))
+            for p in range(self.sizes.n_workers)
+        ]
+        self._play(model.start(self.corpus_arrays, self.shared))
+
+    def _play(self, script: Generator[str, None, Any]) -> Any:
+        while True:
+            try:
+                name = next(script)
+            except StopIteration as stop:
+                return stop.value
+            for worker in self.workers:
+                worker.command(name)
+
+    def visit(self, worker: int, block: int, want_entropy: bool = True) -> None:
+        """One block at one shard."""
+        self.workers[worker].visit(block, want_entropy)
+
+    def run_pass(self, order: Iterable[tuple[int, int]] | None = None) -> None:
+        """Visit every (worker, block) once, or those of `order`."""
+        if order is None:
+            order = [(p, b) for b in range(self.sizes.n_blocks) for p in range(len(self.workers))]
+        for worker, block in order:
+            self.visit(worker, block)
+
+    def bound(self) -> Bound:
+        """Both bounds, after removing float drift."""
+        return self._play(self.layout.model.evaluate(self.shared))
+
+    @property
+    def gamma(self) -> np.ndarray:
+        """gamma, float32, shape (D, K)."""
+        return np.concatenate([arrays["gamma"] for arrays in self.shards])
+
+    @property
+    def lambda_(self) -> np.ndarray:
+        """lambda, float32, shape (V, K), in the order of the vocabulary."""
+        out = np.empty_like(self.shared["lambda_"])
+        out[self.corpus_arrays["word_ids"]] = self.shared["lambda_"]
+        return out
+
+
+def merge_shards(arrays: dict[str, dict[str, np.ndarray]], n_workers: int) -> list[dict]:
+    """Each worker's pairs and state as one mapping."""
+    return [{**arrays[f"shard_{p}"], **arrays[f"state_{p}"]} for p in range(n_workers)]
+
+
+def warm_up(config: FitConfig) -> None:
+    """Run every kernel of a fit once on two documents, so that it is compiled and loaded."""
+    from dataclasses import replace
+
+    corpus = Corpus.from_sparse(np.array([[1.0, 2.0], [0.0, 1.0]]))
+    alpha = float(np.ravel(config.alpha)[0])
+    eta = float(np.ravel(config.eta)[0])
+    toy = replace(config, n_topics=2, n_workers=1, n_blocks=1, alpha=alpha, eta=eta)
+    fit = SerialFit(corpus, toy)
+    fit.run_pass()
+    fit.bound()

@@ -1,0 +1,193 @@
+"""A worker process: it pops a block, visits it, pushes it on; or obeys a command.
+
+It is a fresh interpreter started by `processes.start` and imports the standard library, numpy
+and numba only. All it is told comes through one pipe (`Setup`); all it says through the pipe is
+"ready", or the error it ends with. Between the two it works on shared memory alone.
+
+It never writes a block that it does not hold, never waits inside compiled code, and never
+outlives its parent.
+"""
+
+import os
+import signal
+import sys
+import time
+import traceback
+from dataclasses import dataclass
+from multiprocessing.connection import Connection
+from typing import Any
+
+import numpy as np
+
+from esvi_shm import families
+from esvi_shm.config import FitConfig
+from esvi_shm.families.contract import FamilyWorker, Sizes
+from esvi_shm.runtime import blocks
+from esvi_shm.runtime.blocks import (
+    ALWAYS_ENTROPY,
+    BEAT,
+    BUSY_NS,
+    PAIRS,
+    PLACE,
+    RECALL,
+    STEP,
+    TARGET_PASS,
+    VISITS,
+)
+from esvi_shm.runtime.routes import Route, find_stops
+from esvi_shm.runtime.serial import merge_shards, warm_up
+from esvi_shm.shared.ring import EMPTY, pop_any, try_push
+from esvi_shm.shared.segments import Handle, attach
+
+#: Rounds over the rings inside one compiled poll: some microseconds.
+SPINS = 1000
+#: Polls in vain before the core is given away for a moment, and before the worker sleeps.
+YIELD_AFTER, SLEEP_AFTER = 2, 20
+#: Seconds of sleep: short enough that a block does not wait noticeably.
+SLEEP = 0.0002
+
+
+@dataclass(frozen=True)
+class Setup:
+    """What a worker is told at its start."""
+
+    worker: int
+    config: FitConfig
+    sizes: Sizes
+    handles: dict[str, Handle]
+    parent: int
+
+
+class Worker:
+    """The loop of one worker process."""
+
+    def __init__(self, setup: Setup) -> None:
+        segments = {label: attach(handle) for label, handle in setup.handles.items()}
+        self.p, self.home, self.parent = setup.worker, setup.sizes.n_workers, setup.parent
+        # Before the first touch: the pages of this shard's state come to lie near this core.
+        segments[f"state_{self.p}"].reserve()
+        arrays = {label: segment.arrays for label, segment in segments.items()}
+        control = arrays["control"]
+        self.rings, self.orders, self.blocks = (
+            control["rings"],
+            control["orders"],
+            control["blocks"],
+        )
+        self.inbox = control["rings"][self.p]
+        self.row = control["workers"][self.p]
+        shards = merge_shards(arrays, setup.sizes.n_workers)
+        stops = find_stops([shard["block_row_ptr"] for shard in shards])
+        self.n_stops = [len(s) for s in stops]
+        self.pairs = _pairs_of_blocks(shards[self.p])
+        config = setup.config
+        self.route = Route(
+            config.route, stops, setup.sizes.n_workers, config.seed, config.deterministic
+        )
+        model = families.find(config.family)(config, setup.sizes)
+        self.commands = model.commands
+        beat = self.row[BEAT : BEAT + 1]
+        self.family: FamilyWorker = model.worker(
+            self.p, arrays["corpus"], arrays["parameters"], shards, beat
+        )
+        self.waiting: list[int] = []  # blocks of this pass in their order (deterministic)
+        self.early: set[int] = set()  # blocks that came before their turn
+        self.order_of = -1
+
+    def run(self) -> None:
+        """Work until told to stop."""
+        turn = idle = 0
+        while True:
+            self.row[BEAT] += 1
+            source, value = pop_any(self.inbox, turn, SPINS)
+            if value == EMPTY:
+                idle += 1
+                self._wait(idle)
+                continue
+            turn, idle = (source + 1) % len(self.inbox), 0
+            if value >= 0:
+                self._arrived(int(value))
+            elif not self._obey(blocks.command_id(int(value))):
+                return
+
+    def _wait(self, idle: int) -> None:
+        if idle > SLEEP_AFTER:
+            if os.getppid() != self.parent:
+                raise SystemExit("the main process is gone")
+            time.sleep(SLEEP)
+        elif idle > YIELD_AFTER:
+            os.sched_yield()
+
+    def _obey(self, index: int) -> bool:
+        """Run a command and answer; False after the one that ends the worker."""
+        if index != blocks.STOP:
+            self.family.command(self.commands[index - 1])
+        try_push(self.rings[self.home, self.p], blocks.command_id(index))
+        return index != blocks.STOP
+
+    def _arrived(self, block: int) -> None:
+        if self.blocks[block, PLACE] != self.p:
+            raise RuntimeError(
+                f"block {block} came to worker {self.p}, but is with {self.blocks[block, PLACE]}"
+            )
+        if not self.route.deterministic:
+            self._visit(block)
+            return
+        pass_ = int(self.blocks[block, STEP]) // self.n_stops[block]
+        if pass_ != self.order_of:
+            self.order_of, self.waiting = pass_, self.route.worker_order(self.p, pass_)
+        self.early.add(block)
+        while self.waiting and self.waiting[0] in self.early:
+            following = self.waiting.pop(0)
+            self.early.remove(following)
+            self._visit(following)
+
+    def _visit(self, block: int) -> None:
+        target = int(self.orders[TARGET_PASS])
+        n_stops = self.n_stops[block]
+        step = int(self.blocks[block, STEP])
+        # The bound will be asked for when the blocks are home: their last pass leaves H.
+        last_pass = step >= (target - 1) * n_stops
+        began = time.perf_counter_ns()
+        self.family.visit(block, bool(last_pass or self.orders[ALWAYS_ENTROPY]))
+        self.row[BUSY_NS] += time.perf_counter_ns() - began
+        self.row[PAIRS] += self.pairs[block]
+        self.row[VISITS] += 1
+        step += 1
+        self.blocks[block, STEP] = step
+        if step >= target * n_stops or self.orders[RECALL]:
+            following = self.home
+        else:
+            following = self.route.next_stop(block, step, self.rings)
+        self.blocks[block, PLACE] = following
+        # The release in the push publishes all of the above, and the block's rows.
+        try_push(self.rings[following, self.p], block)
+
+
+def _pairs_of_blocks(shard: dict[str, np.ndarray]) -> list[int]:
+    ends = shard["row_ptr"][shard["block_row_ptr"]]
+    return np.diff(ends).tolist()
+
+
+def _die_with_parent(parent: int) -> None:
+    """Have the kernel end this process when its parent ends, however that happens."""
+    import ctypes
+
+    set_parent_death_signal = 1
+    ctypes.CDLL(None, use_errno=True).prctl(set_parent_death_signal, signal.SIGKILL)
+    if os.getppid() != parent:
+        sys.exit("the main process is gone")
+
+
+def main(descriptor: int) -> None:
+    """Run a worker that talks through the pipe with this file descriptor."""
+    pipe: Any = Connection(descriptor)
+    try:
+        setup: Setup = pipe.recv()
+        _die_with_parent(setup.parent)
+        warm_up(setup.config)
+        worker = Worker(setup)
+        pipe.send(("ready", None))
+        worker.run()
+    except BaseException as error:
+        pipe.send(("error", f"{type(error).__name__}: {error}\n{traceback.format_exc()}"))
+        raise SystemExit(1) from None
