@@ -29,8 +29,8 @@ from esvi_shm.compile import kernel
 
 def _bitcast(source: types.Type, target: types.Type, llvm_target: ir.Type):
     @intrinsic
-    def cast(typingctx, value):  # type: ignore[no-untyped-def]
-        def codegen(context, builder, signature, args):  # type: ignore[no-untyped-def]
+    def cast(typingctx, value):
+        def codegen(context, builder, signature, args):
             return builder.bitcast(args[0], llvm_target)
 
         return target(source), codegen

@@ -106,14 +106,14 @@ def _make_dots(group: int) -> Any:
     result_type = types.UniTuple(types.float32, group)
 
     @intrinsic
-    def dots(typingctx, x, rows, offsets, length):  # type: ignore[no-untyped-def]
-        def codegen(context, builder, signature, args):  # type: ignore[no-untyped-def]
+    def dots(typingctx, x, rows, offsets, length):
+        def codegen(context, builder, signature, args):
             emit = _Emitter(builder)
             x_data = _data(context, builder, signature.args[0], args[0])
             rows_data = _data(context, builder, signature.args[1], args[1])
             starts = cgutils.unpack_tuple(builder, args[2], group)
 
-            def body(k, sums):  # type: ignore[no-untyped-def]
+            def body(k, sums):
                 here = emit.load(x_data, k)
                 return [
                     emit.multiply_add(here, emit.load(rows_data, builder.add(start, k)), total)
@@ -140,8 +140,8 @@ def _make_mix(group: int, both: bool) -> Any:
     weights_type = types.UniTuple(types.float32, group)
 
     @intrinsic
-    def mix(typingctx, x, total, rows, offsets, weights, length):  # type: ignore[no-untyped-def]
-        def codegen(context, builder, signature, args):  # type: ignore[no-untyped-def]
+    def mix(typingctx, x, total, rows, offsets, weights, length):
+        def codegen(context, builder, signature, args):
             emit = _Emitter(builder)
             x_data = _data(context, builder, signature.args[0], args[0])
             total_data = _data(context, builder, signature.args[1], args[1])
@@ -150,7 +150,7 @@ def _make_mix(group: int, both: bool) -> Any:
             scales = [emit.broadcast(w) for w in cgutils.unpack_tuple(builder, args[4], group)]
             length = args[5]
 
-            def body(k, _):  # type: ignore[no-untyped-def]
+            def body(k, _):
                 here = emit.load(x_data, k) if both else None
                 running = emit.load(total_data, k)
                 changed = []

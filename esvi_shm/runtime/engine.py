@@ -23,6 +23,7 @@ every end no worker and no segment is left.
 """
 
 import logging
+import os
 import signal
 import threading
 import time
@@ -42,7 +43,7 @@ from esvi_shm.runtime.blocks import ALWAYS_ENTROPY, PAIRS, PLACE, RECALL, STEP, 
 from esvi_shm.runtime.layout import BLOCKS_PER_WORKER, Layout, fill, lay_out
 from esvi_shm.runtime.processes import ASKING_TO_STOP, Workers, private_bytes
 from esvi_shm.runtime.routes import Route, find_stops
-from esvi_shm.runtime.serial import merge_shards, warm_up
+from esvi_shm.runtime.serial import warm_up
 from esvi_shm.runtime.worker import Setup
 from esvi_shm.shared.preflight import choose_backing
 from esvi_shm.shared.ring import EMPTY, pop_any, try_push
@@ -113,8 +114,6 @@ class Result:
 
 def available_cores() -> int:
     """Cores that this process may use: its affinity, within the control group's quota."""
-    import os
-
     cores = len(os.sched_getaffinity(0))
     try:
         with open("/sys/fs/cgroup/cpu.max") as file:
@@ -237,13 +236,12 @@ class _Fit:
         )
         self.history: list[Record] = []
         self.fit_seconds = self.start_seconds = 0.0
+        self.began = 0.0  # when the clock was last started
         self.peak_private = private_bytes()
         self.turn = 0
 
     def run(self) -> Result:
         self.observer.stage("workers")
-        import os
-
         setups = [
             Setup(p, self.config, self.layout.sizes, self.handles, os.getpid())
             for p in range(self.P)

@@ -13,6 +13,7 @@ beside the state, which each worker allocates and first touches itself, on its o
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from itertools import pairwise
 
 import numpy as np
 
@@ -79,9 +80,8 @@ class Layout:
             if len(specs) > 1:
                 rows = sum(spec.shape[0] for spec in specs)
                 shape = " x ".join([str(rows), *(str(n) for n in specs[0].shape[1:])])
-            lines.append(
-                f"  {segment:<11}{name:<16}{shape:>22} {specs[0].dtype!s:<8}{n_bytes / 2**20:>10.2f} MB"
-            )
+            size = f"{n_bytes / 2**20:>10.2f} MB"
+            lines.append(f"  {segment:<11}{name:<16}{shape:>22} {specs[0].dtype!s:<8}{size}")
         lines.append(f"  {'total':<58}{self.total_bytes / 2**20:>10.2f} MB")
         return "\n".join(lines)
 
@@ -106,7 +106,7 @@ def lay_out(corpus: Corpus, config: FitConfig) -> Layout:
     bounds = split_documents(corpus.indptr, P)
     per_shard = [
         shard_sizes(corpus, int(lo), int(hi), word_order, block_bounds)
-        for lo, hi in zip(bounds[:-1], bounds[1:], strict=True)
+        for lo, hi in pairwise(bounds)
     ]
     sizes = Sizes(
         corpus.n_documents,

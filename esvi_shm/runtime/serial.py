@@ -6,6 +6,7 @@ the order of the visits themselves.
 """
 
 from collections.abc import Generator, Iterable
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -13,7 +14,9 @@ import numpy as np
 from esvi_shm.config import FitConfig
 from esvi_shm.corpus.corpus import Corpus
 from esvi_shm.families.contract import Bound
+from esvi_shm.runtime.blocks import initialise_control
 from esvi_shm.runtime.layout import fill, lay_out
+from esvi_shm.shared.ring import pop_any, size_guess, try_push
 
 
 class SerialFit:
@@ -98,8 +101,6 @@ def merge_shards(arrays: dict[str, dict[str, np.ndarray]], n_workers: int) -> li
 
 def warm_up(config: FitConfig) -> None:
     """Run every kernel of a fit once on two documents, so that it is compiled and loaded."""
-    from dataclasses import replace
-
     corpus = Corpus.from_sparse(np.array([[1.0, 2.0], [0.0, 1.0]]))
     alpha = float(np.ravel(config.alpha)[0])
     eta = float(np.ravel(config.eta)[0])
@@ -107,3 +108,8 @@ def warm_up(config: FitConfig) -> None:
     fit = SerialFit(corpus, toy)
     fit.run_pass()
     fit.bound()
+    control = fit.arrays["control"]
+    initialise_control(control, 1, 1)
+    try_push(control["rings"][0, 1], 0)
+    size_guess(control["rings"][0, 1])
+    pop_any(control["rings"][0], 0, 1)

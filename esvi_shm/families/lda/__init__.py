@@ -18,9 +18,10 @@ from typing import Any
 import numpy as np
 
 from esvi_shm.config import FitConfig, choose, prior_vector
+from esvi_shm.corpus.shard import Shard
 from esvi_shm.families.contract import Arrays, Bound, Sizes
 from esvi_shm.families.lda import bound, starts
-from esvi_shm.families.lda.update import aligned_scratch
+from esvi_shm.families.lda.update import make_scratch
 from esvi_shm.shared.table import ArraySpec
 
 STORAGES = ("margins", "full")
@@ -165,18 +166,7 @@ class Worker:
         self.model, self.worker, self.corpus, self.shared = model, worker, corpus, shared
         self.storage = _storage(model.config.storage)
         names = [name for name, _, _ in self.storage.ARRAYS]
-        self.shards = [
-            (
-                arrays["pair_word"],
-                arrays["pair_count"],
-                arrays["row_doc"],
-                arrays["row_ptr"],
-                arrays["block_row_ptr"],
-                arrays["word_row"],
-                arrays["block_word_ptr"],
-            )
-            for arrays in shards
-        ]
+        self.shards = [Shard(*(arrays[name] for name in Shard._fields)) for arrays in shards]
         self.phis = [tuple(arrays[name] for name in names) for arrays in shards]
         self.shard, self.phi = self.shards[worker], self.phis[worker]
         self.gamma = shards[worker]["gamma"]
@@ -185,9 +175,9 @@ class Worker:
         self.eta_total = float(shared["eta"].sum())
         live = shared["pi"]
         self.pi = (shared["pi_snapshot"] if model.config.deterministic else live, live)
-        self.scratch = aligned_scratch(
-            most_words=int(np.diff(self.shard[6]).max(initial=0)),
-            most_pairs=int(np.diff(self.shard[3]).max(initial=0)),
+        self.scratch = make_scratch(
+            most_words=int(np.diff(self.shard.block_word_ptr).max(initial=0)),
+            most_pairs=int(np.diff(self.shard.row_ptr).max(initial=0)),
             n_topics=model.config.n_topics,
             beat=beat,
         )

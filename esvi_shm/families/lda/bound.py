@@ -49,7 +49,10 @@ def pairs_part(shard, block, gamma, lambda_, digamma_pi):
     The documents' - digamma(sum gamma_d) is added by `documents_part`. Rows are scaled by
     their largest value; a sum that underflows all the same is done in the log domain.
     """
-    pair_word, pair_count, row_doc, row_ptr, block_row_ptr, word_row, block_word_ptr = shard
+    pair_word, pair_count = shard.pair_word, shard.pair_count
+    row_doc, row_ptr = shard.row_doc, shard.row_ptr
+    block_row_ptr, word_row = shard.block_row_ptr, shard.word_row
+    block_word_ptr = shard.block_word_ptr
     n_topics = gamma.shape[1]
     first = block_word_ptr[block]
     n_words = block_word_ptr[block + 1] - first

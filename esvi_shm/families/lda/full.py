@@ -34,8 +34,12 @@ def sweep(shard, block, gamma, lambda_, phi, log_topic, given, want_words, want_
     Parameters and result as `margins.sweep`. The words' sums hold the *change* of
     sum_d n phi here, in float64 in `spill` after each flush.
     """
-    pair_word, pair_count, row_doc, row_ptr, block_row_ptr, word_row, block_word_ptr = shard
-    rows, theta, total, _, pair_phi, beat = scratch[:6]
+    pair_word, pair_count = shard.pair_word, shard.pair_count
+    row_doc, row_ptr = shard.row_doc, shard.row_ptr
+    block_row_ptr, word_row = shard.block_row_ptr, shard.word_row
+    block_word_ptr = shard.block_word_ptr
+    rows, theta, total = scratch.rows, scratch.theta, scratch.total
+    pair_phi, beat = scratch.pair_phi, scratch.beat
     stored = phi[0]
     n_topics = gamma.shape[1]
     length = theta.shape[0]
@@ -99,8 +103,8 @@ def _flush_changes(rows, length, spill):
 @kernel
 def settle_words(shard, block, lambda_, phi, frozen, want_entropy, scratch, spill, pi_own):
     """Put the words' changes into lambda and pi; lambda stays where `frozen`. Returns 0."""
-    word_row, block_word_ptr = shard[5], shard[6]
-    rows, length = scratch[0], scratch[1].shape[0]
+    word_row, block_word_ptr = shard.word_row, shard.block_word_ptr
+    rows, length = scratch.rows, scratch.theta.shape[0]
     n_topics = lambda_.shape[1]
     first = block_word_ptr[block]
     for i in range(block_word_ptr[block + 1] - first):
@@ -151,8 +155,8 @@ def visit(
         H of this block in this shard, - sum n phi log phi; 0 without `want_entropy`.
     """
     pi_others, pi_rows = pi
-    rows, log_topic, factor = scratch[0], scratch[6], scratch[7]
-    word_row, block_word_ptr = shard[5], shard[6]
+    rows, log_topic, factor = scratch.rows, scratch.log_topic, scratch.factor
+    word_row, block_word_ptr = shard.word_row, shard.block_word_ptr
     first, last = block_word_ptr[block], block_word_ptr[block + 1]
     if given:
         given_factors_into(lambda_, word_row, first, last, rows, factor.shape[0])
@@ -179,7 +183,9 @@ def set_uniform(shard, gamma, phi, alpha):
 @kernel
 def set_random(shard, phi, first_document, word_ids, seed, pair_phi):
     """phi of every pair uniform on the simplex; returns H by block."""
-    pair_word, pair_count, row_doc, row_ptr, block_row_ptr, word_row, block_word_ptr = shard
+    pair_word, pair_count = shard.pair_word, shard.pair_count
+    row_doc, row_ptr = shard.row_doc, shard.row_ptr
+    block_row_ptr, word_row = shard.block_row_ptr, shard.word_row
     stored = phi[0]
     entropies = np.zeros(block_row_ptr.shape[0] - 1)
     for b in range(entropies.shape[0]):
@@ -196,7 +202,7 @@ def set_random(shard, phi, first_document, word_ids, seed, pair_phi):
 @kernel
 def sum_documents(shard, gamma, phi, alpha):
     """gamma_d = alpha + sum over its pairs of n phi."""
-    pair_count, row_doc, row_ptr = shard[1], shard[2], shard[3]
+    pair_count, row_doc, row_ptr = shard.pair_count, shard.row_doc, shard.row_ptr
     stored = phi[0]
     for d in range(gamma.shape[0]):
         for k in range(gamma.shape[1]):
@@ -211,8 +217,8 @@ def sum_documents(shard, gamma, phi, alpha):
 @kernel
 def add_words(shard, block, phi, first_row, sums):
     """Add this shard's sum of n phi to `sums`, float64, one row per word row from `first_row`."""
-    pair_word, pair_count, row_ptr = shard[0], shard[1], shard[3]
-    block_row_ptr, word_row = shard[4], shard[5]
+    pair_word, pair_count, row_ptr = shard.pair_word, shard.pair_count, shard.row_ptr
+    block_row_ptr, word_row = shard.block_row_ptr, shard.word_row
     stored = phi[0]
     for j in range(row_ptr[block_row_ptr[block]], row_ptr[block_row_ptr[block + 1]]):
         total = sums[word_row[pair_word[j]] - first_row]

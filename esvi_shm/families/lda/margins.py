@@ -1,7 +1,7 @@
 """Storage `margins`: of phi only its two margins are kept.
 
-    phi_doc[r, k]  = sum over the words v of row r      of n_dv phi_dvk    (r: a document in a block)
-    phi_word[i, k] = sum over the documents d of a shard of n_dv phi_dvk   (i: a word of the shard)
+    phi_doc[r, k]  = sum over the words v of row r       of n_dv phi_dvk   (row: document, block)
+    phi_word[i, k] = sum over the documents d of a shard of n_dv phi_dvk   (i: word of the shard)
 
 A visit computes both afresh, adds `new - old` to gamma and lambda, and overwrites the old
 margin, which gives the iterates that stored phi would give on the same schedule. The margins
@@ -46,8 +46,7 @@ def sweep(shard, block, gamma, lambda_, phi, log_topic, given, want_words, want_
 
     Parameters
     ----------
-    shard : tuple of arrays
-        pair_word, pair_count, row_doc, row_ptr, block_row_ptr, word_row, block_word_ptr.
+    shard : Shard
     block : int
     gamma : float32 array, shape (D_p, K)
         Of the shard's documents; updated.
@@ -61,8 +60,7 @@ def sweep(shard, block, gamma, lambda_, phi, log_topic, given, want_words, want_
         `lambda_` holds point topics, not Dirichlet parameters.
     want_words, want_entropy : bool
         Whether to accumulate the words' sums, and the entropy.
-    scratch : tuple of arrays
-        (rows, theta, total, norms, pair_phi, beat, log_topic, factor), see `update`.
+    scratch : Scratch
 
     Returns
     -------
@@ -72,8 +70,12 @@ def sweep(shard, block, gamma, lambda_, phi, log_topic, given, want_words, want_
     float64 array, shape (words, K) or (0, K)
         What belongs to the words' sums beside the running ones.
     """
-    pair_word, pair_count, row_doc, row_ptr, block_row_ptr, word_row, block_word_ptr = shard
-    rows, theta, total, norms, pair_phi, beat = scratch[:6]
+    pair_word, pair_count = shard.pair_word, shard.pair_count
+    row_doc, row_ptr = shard.row_doc, shard.row_ptr
+    block_row_ptr, word_row = shard.block_row_ptr, shard.word_row
+    block_word_ptr = shard.block_word_ptr
+    rows, theta, total = scratch.rows, scratch.theta, scratch.total
+    norms, pair_phi, beat = scratch.norms, scratch.pair_phi, scratch.beat
     phi_doc = phi[0]
     n_topics = gamma.shape[1]
     length = theta.shape[0]
@@ -178,8 +180,8 @@ def settle_words(shard, block, lambda_, phi, frozen, want_entropy, scratch, spil
     pi_own += (new - phi_word).sum(axis=0); phi_word[:] = new``; lambda stays where `frozen`.
     Returns - sum over words and topics of (beta * sums) log beta, if `want_entropy`.
     """
-    word_row, block_word_ptr = shard[5], shard[6]
-    rows, length = scratch[0], scratch[1].shape[0]
+    word_row, block_word_ptr = shard.word_row, shard.block_word_ptr
+    rows, length = scratch.rows, scratch.theta.shape[0]
     phi_word = phi[1]
     n_topics = lambda_.shape[1]
     first = block_word_ptr[block]
@@ -241,8 +243,8 @@ def visit(
         H of this block in this shard, - sum n phi log phi; 0 without `want_entropy`.
     """
     pi_others, pi_rows = pi
-    rows, log_topic, factor = scratch[0], scratch[6], scratch[7]
-    word_row, block_word_ptr = shard[5], shard[6]
+    rows, log_topic, factor = scratch.rows, scratch.log_topic, scratch.factor
+    word_row, block_word_ptr = shard.word_row, shard.block_word_ptr
     first, last = block_word_ptr[block], block_word_ptr[block + 1]
     if given:
         given_factors_into(lambda_, word_row, first, last, rows, factor.shape[0])
@@ -262,7 +264,7 @@ def visit(
 @kernel
 def set_uniform(shard, gamma, phi, alpha):
     """phi = 1 / K for every pair, and gamma to match; the words' margin is left to a fold-in."""
-    pair_count, row_doc, row_ptr = shard[1], shard[2], shard[3]
+    pair_count, row_doc, row_ptr = shard.pair_count, shard.row_doc, shard.row_ptr
     n_topics = gamma.shape[1]
     phi_doc = phi[0]
     for r in range(row_doc.shape[0]):
@@ -278,7 +280,9 @@ def set_uniform(shard, gamma, phi, alpha):
 @kernel
 def set_random(shard, phi, first_document, word_ids, seed, pair_phi):
     """phi of every pair uniform on the simplex; returns H by block."""
-    pair_word, pair_count, row_doc, row_ptr, block_row_ptr, word_row, block_word_ptr = shard
+    pair_word, pair_count = shard.pair_word, shard.pair_count
+    row_doc, row_ptr = shard.row_doc, shard.row_ptr
+    block_row_ptr, word_row = shard.block_row_ptr, shard.word_row
     phi_doc, phi_word = phi
     entropies = np.zeros(block_row_ptr.shape[0] - 1)
     phi_doc[:] = 0.0
@@ -299,7 +303,7 @@ def set_random(shard, phi, first_document, word_ids, seed, pair_phi):
 @kernel
 def sum_documents(shard, gamma, phi, alpha):
     """gamma_d = alpha + the sum of its rows of phi_doc."""
-    row_doc = shard[2]
+    row_doc = shard.row_doc
     phi_doc = phi[0]
     for d in range(gamma.shape[0]):
         for k in range(gamma.shape[1]):
@@ -313,7 +317,7 @@ def sum_documents(shard, gamma, phi, alpha):
 @kernel
 def add_words(shard, block, phi, first_row, sums):
     """Add this shard's sum of n phi to `sums`, float64, one row per word row from `first_row`."""
-    word_row, block_word_ptr = shard[5], shard[6]
+    word_row, block_word_ptr = shard.word_row, shard.block_word_ptr
     phi_word = phi[1]
     for i in range(block_word_ptr[block], block_word_ptr[block + 1]):
         total = sums[word_row[i] - first_row]

@@ -49,7 +49,9 @@ def corpus_topics_into(topics, first, last, word_tokens, n_tokens, word_ids, see
 @kernel
 def add_seed_documents(topics, seeds, first_document, shard, document_tokens):
     """Add half the word distribution of each seed document of this shard to its topic."""
-    pair_word, pair_count, row_doc, row_ptr, block_row_ptr, word_row, block_word_ptr = shard
+    pair_word, pair_count = shard.pair_word, shard.pair_count
+    row_doc, row_ptr = shard.row_doc, shard.row_ptr
+    word_row = shard.word_row
     n_documents = document_tokens.shape[0]
     # topic_of[d]: chain of the topics that document d seeds (more topics than documents).
     head = np.full(n_documents, -1, np.int64)

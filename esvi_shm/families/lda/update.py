@@ -12,18 +12,9 @@ rows. Values below 1e-19 of the largest are 0. A pair whose sum over topics fall
 
 Scratch layout: word i of the visit owns `rows[2 n i : 2 n (i + 1)]`, n = padded(K): first its
 factors beta, then the sum over documents of count theta / s, s = sum_k theta beta.
-
-============  ===================  ================================================
-rows          (2 n words,)         factors and running sums of the visit's words
-theta         (n,)                 factors of the document at hand
-total         (n,)                 sum over its words of count beta / s
-norms         (longest row,)       s of its pairs
-pair_phi      (K,) float64         phi of a pair in the log domain
-beat          (1,) int64, shared   counts rows done: a sign of life
-log_topic     (K,) float64         -digamma(pi)
-factor        (n,)                 1 / E(pi), relative
-============  ===================  ================================================
 """
+
+from typing import NamedTuple
 
 import numpy as np
 
@@ -39,25 +30,37 @@ TINY = np.float32(1e-12)
 FLUSH_ROWS = 4096
 
 
-def aligned_scratch(most_words: int, most_pairs: int, n_topics: int, beat: np.ndarray) -> tuple:
-    """The scratch arrays of a worker, float32 ones starting on a cache line.
+class Scratch(NamedTuple):
+    """A worker's private arrays, reused by every visit; n = padded(K)."""
+
+    rows: np.ndarray  # float32 (2 n words,): factors and running sums of the visit's words
+    theta: np.ndarray  # float32 (n,): factors of the document at hand
+    total: np.ndarray  # float32 (n,): sum over its words of count beta / s
+    norms: np.ndarray  # float32 (longest row,): s of its pairs
+    pair_phi: np.ndarray  # float64 (K,): phi of a pair done in the log domain
+    beat: np.ndarray  # int64 (1,), shared: counts rows done, a sign of life
+    log_topic: np.ndarray  # float64 (K,): -digamma(pi)
+    factor: np.ndarray  # float32 (n,): 1 / E(pi), relative
+
+
+def make_scratch(most_words: int, most_pairs: int, n_topics: int, beat: np.ndarray) -> Scratch:
+    """Scratch for blocks of up to `most_words` words and rows of up to `most_pairs` pairs.
 
     Parameters
     ----------
-    most_words, most_pairs : int
-        Words of the largest block of the shard, pairs of its longest row.
-    n_topics : int
+    most_words, most_pairs, n_topics : int
     beat : int64 array, shape (1,)
     """
     length = padded(n_topics)
     line = 64 // 4
 
     def floats(n: int) -> np.ndarray:
+        # A vector that lies across two cache lines takes two loads.
         raw = np.zeros(n + line, np.float32)
         first = (-raw.ctypes.data // 4) % line
         return raw[first : first + n]
 
-    return (
+    return Scratch(
         floats(2 * length * most_words),
         floats(length),
         floats(length),
