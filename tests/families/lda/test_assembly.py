@@ -39,9 +39,9 @@ from esvi_shm.corpus.shard import ShardSizes, empty_shard
 from esvi_shm.families.lda import margins
 from esvi_shm.families.lda.update import make_scratch
 
-matrix, vector = np.ones((1, 1), np.float32), np.ones(1)
+matrix, row, vector = np.ones((1, 1), np.float32), np.ones(1, np.float32), np.ones(1)
 shard, scratch = empty_shard(ShardSizes(1, 1, 1), 1), make_scratch(1, 1, 1, np.zeros(1, np.int64))
-arguments = shard, 0, matrix, matrix, (matrix, matrix), vector, False, True, True, scratch
+arguments = shard, 0, matrix, matrix, (matrix, matrix), vector, row, False, True, True, scratch
 signature = tuple(map(numba.typeof, arguments))
 margins.sweep.compile(signature)
 print(margins.sweep.inspect_asm(margins.sweep.signatures[0]))
