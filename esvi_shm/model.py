@@ -167,11 +167,13 @@ class FittedModel:
         # A column of a row-major array is slow to read alone.
         for first in range(0, rows.shape[1], 16):
             for k, column in enumerate(np.ascontiguousarray(rows[:, first : first + 16].T), first):
-                best = np.argpartition(-column, n - 1)[:n] if n else np.empty(0, int)
+                # All that tie with the last place, so that the choice is the alphabet's.
+                least = np.partition(column, -n)[-n] if n else np.inf
+                best = np.flatnonzero(column >= least)
                 ids = (best if word_ids is None else word_ids[best]).tolist()
                 ranked = sorted(
                     zip(-column[best], (self.words[v] for v in ids), strict=True), key=tuple
-                )
+                )[:n]
                 words = tuple(word for _, word in ranked)
                 weights = tuple(float(-value / pi[k]) for value, _ in ranked)
                 yield Topic(k, float(shares[k]), words, weights)
