@@ -10,7 +10,9 @@ so other numba code in the process keeps its cache where it was.
 
 import hashlib
 import os
+import shutil
 import tempfile
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -19,6 +21,9 @@ import numba
 
 #: No inf/NaN assumptions: only what lets sums be reordered and multiply-adds be fused.
 FASTMATH = {"reassoc", "contract", "arcp", "nsz"}
+
+#: Kernels of other versions of the sources are kept for 30 days.
+KEEP_SECONDS = 30 * 24 * 3600
 
 
 def _source_digest() -> str:
@@ -34,7 +39,9 @@ def _cache_folder() -> str:
     base = os.environ.get("XDG_CACHE_HOME") or os.path.join(os.path.expanduser("~"), ".cache")
     folder = Path(base) / "esvi_shm" / f"kernels-{_source_digest()}"
     try:
-        folder.mkdir(parents=True, exist_ok=True)
+        if not folder.exists():
+            folder.mkdir(parents=True, exist_ok=True)
+            _remove_unused(folder.parent)
         with tempfile.TemporaryFile(dir=folder):
             pass
     except OSError:
@@ -44,6 +51,13 @@ def _cache_folder() -> str:
         if folder.stat().st_uid != os.getuid() or folder.is_symlink():
             folder = Path(tempfile.mkdtemp(prefix="esvi_shm-kernels-"))
     return str(folder)
+
+
+def _remove_unused(base: Path) -> None:
+    """Remove the kernels of other versions of the sources that were last compiled long ago."""
+    for other in base.glob("kernels-*"):
+        if time.time() - other.stat().st_mtime > KEEP_SECONDS:
+            shutil.rmtree(other, ignore_errors=True)
 
 
 CACHE_FOLDER = _cache_folder()

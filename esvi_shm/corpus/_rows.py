@@ -15,14 +15,41 @@ FINE, OFFSETS, RANGE, ORDER, COUNT = range(5)
 @kernel
 def sort_rows(indptr, indices, counts):
     """Sort the pairs of each row by index, stably and in place; rows in order are only read."""
+    # Not np.argsort: numba takes seven seconds to compile it.
+    spare_indices, spare_counts = indices[:0].copy(), counts[:0].copy()
     for d in range(len(indptr) - 1):
         start, stop = indptr[d], indptr[d + 1]
         for j in range(start + 1, stop):
             if indices[j] < indices[j - 1]:
-                order = np.argsort(indices[start:stop], kind="mergesort")
-                indices[start:stop] = indices[start:stop][order]
-                counts[start:stop] = counts[start:stop][order]
+                if len(spare_indices) < stop - start:
+                    spare_indices = np.empty(stop - start, indices.dtype)
+                    spare_counts = np.empty(stop - start, counts.dtype)
+                _merge_sort(indices[start:stop], counts[start:stop], spare_indices, spare_counts)
                 break
+
+
+@kernel
+def _merge_sort(indices, counts, spare_indices, spare_counts):
+    """Sort one row by index, stably, from runs of 1, 2, 4, ... pairs upwards."""
+    n = len(indices)
+    width = 1
+    while width < n:
+        for lo in range(0, n, 2 * width):
+            middle, hi = min(lo + width, n), min(lo + 2 * width, n)
+            left, right = lo, middle
+            for out in range(lo, hi):
+                take_left = right >= hi or (left < middle and indices[left] <= indices[right])
+                source = left if take_left else right
+                spare_indices[out] = indices[source]
+                spare_counts[out] = counts[source]
+                if take_left:
+                    left += 1
+                else:
+                    right += 1
+        for out in range(n):
+            indices[out] = spare_indices[out]
+            counts[out] = spare_counts[out]
+        width *= 2
 
 
 @kernel

@@ -105,18 +105,18 @@ def assign_blocks(pairs_per_word: np.ndarray, n_blocks: int) -> tuple[np.ndarray
     block_of = np.empty(len(pairs), dtype=np.int32)
     used, unused = by_pairs[:n_used], by_pairs[n_used:]
     loads = np.zeros(n_blocks, dtype=np.int64)
-    _fill_lightest(used, pairs[used], loads, block_of)
+    _fill_lightest(used, pairs[used], loads, np.arange(n_blocks), block_of)
     n_words = np.bincount(block_of[used], minlength=n_blocks)
-    _fill_lightest(unused, np.ones(len(unused), dtype=np.int64), n_words, block_of)
+    heap = np.argsort(n_words, kind="stable")  # sorted, hence a heap of (load, block)
+    _fill_lightest(unused, np.ones(len(unused), dtype=np.int64), n_words, heap, block_of)
     word_order = np.argsort(block_of, kind="stable").astype(np.int32)
     return word_order, _rows.offsets(np.bincount(block_of, minlength=n_blocks))
 
 
 @kernel
-def _fill_lightest(words, weights, loads, block_of):
+def _fill_lightest(words, weights, loads, heap, block_of):
     """Give each word in turn to the block of least load; ties go to the lowest block."""
     n = len(loads)
-    heap = np.argsort(loads, kind="mergesort")  # sorted, hence a heap of (load, block)
     for i in range(len(words)):
         b = heap[0]
         block_of[words[i]] = b

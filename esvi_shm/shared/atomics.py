@@ -29,12 +29,9 @@ def _check_array(verb: str, array: Any, writes: bool) -> None:
         and array.dtype == types.int64
         and array.ndim == 1
         and array.layout == "C"
-        and array.aligned  # False for fields of packed records
     )
     if not good:
-        raise TypingError(
-            f"{verb}: array must be an aligned, C-contiguous, 1-D array of int64, got {array}"
-        )
+        raise TypingError(f"{verb}: array must be a C-contiguous, 1-D array of int64, got {array}")
     if writes and not array.mutable:
         raise TypingError(f"{verb}: array must be writable, got {array}")
 

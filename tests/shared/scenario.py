@@ -64,6 +64,9 @@ def scenario(what: str, backing: str) -> None:
         if what == "normal":
             start_worker(run, 0).join()
             kept = segment.arrays["x"]
+        elif what == "removed by hand":
+            os.unlink(segment.handle.path)
+            say(run)
         elif what == "exception":
             start_worker(run, 1)
             say(run)

@@ -50,7 +50,7 @@ WRONG = {
                                   lambda a: exchange(a, 0, 0, 1)],
                          ids=["load", "store", "exchange"])  # fmt: skip
 def test_other_arrays_are_refused_at_compile_time(call, array) -> None:
-    with pytest.raises(TypingError, match="aligned, C-contiguous, 1-D array of int64"):
+    with pytest.raises(TypingError, match="must be a C-contiguous, 1-D array of int64"):
         call(array)
 
 

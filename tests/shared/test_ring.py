@@ -161,13 +161,18 @@ TestRingAgainstDeque = RingAgainstDeque.TestCase
 TestRingAgainstDeque.settings = settings(max_examples=150, stateful_step_count=60, deadline=None)
 
 
-def lines_of(function: Any, *signature: Any) -> list[str]:
-    """The memory accesses of a kernel after optimisation, compiled here and not from a cache."""
+def code_of(function: Any, *signature: Any) -> list[str]:
+    """The instructions of a kernel after optimisation, compiled here and not from a cache."""
     fresh = numba.njit(nogil=True, error_model="numpy")(function.py_func)
     fresh.compile(signature)
     code = next(iter(fresh.inspect_llvm().values()))
-    body = code[code.index("define ") :].split("\n}\n", 1)[0]
-    return [line for line in body.splitlines() if re.search(r"(load|store) (atomic )?i64", line)]
+    return code[code.index("define ") :].split("\n}\n", 1)[0].splitlines()
+
+
+def lines_of(function: Any, *signature: Any) -> list[str]:
+    """Its accesses of 64-bit words."""
+    code = code_of(function, *signature)
+    return [line for line in code if re.search(r"(load|store) (atomic )?i64", line)]
 
 
 WORDS = numba.types.Array(numba.int64, 1, "C")
@@ -189,6 +194,16 @@ def test_a_pop_reads_the_slot_before_it_releases_the_head() -> None:
     assert "load i64" in lines[released[0] - 1]
     assert sum("load atomic" in line and "acquire" in line for line in lines) == 1
     assert not any("load" in line for line in lines[released[0] :])
+
+
+@pytest.mark.parametrize(
+    ("function", "signature"), [(try_push, (WORDS, numba.int64)), (try_pop, (WORDS,))]
+)
+def test_the_counters_may_wrap(function: Any, signature: tuple[Any, ...]) -> None:
+    """numba's signed arithmetic carries nsw: LLVM may then take it that nothing wraps."""
+    sums = [line for line in code_of(function, *signature) if re.search(r"= (add|sub) ", line)]
+    assert sums
+    assert not any(" nsw " in line for line in sums)
 
 
 def two_processes(first: Callable[..., None], second: Callable[..., None], *arguments: Any) -> Any:

@@ -1,0 +1,263 @@
+"""Fit a topic model to a corpus: ``python -m esvi_shm.fit [CORPUS] [options]``.
+
+Parses, calls, prints. Only the standard library is imported at the top, so that --help and
+--version answer at once.
+"""
+
+import argparse
+import logging
+import sys
+from typing import TYPE_CHECKING, Any
+
+from esvi_shm import __version__
+from esvi_shm.errors import EsviError
+
+if TYPE_CHECKING:
+    from esvi_shm.config import FitConfig
+    from esvi_shm.corpus import Corpus
+    from esvi_shm.model import FittedModel
+    from esvi_shm.progress import Progress
+
+EXAMPLE = """\
+examples:
+  python -m esvi_shm.fit                                 the docstrings of Python itself
+  python -m esvi_shm.fit docword.nips.txt.gz --topics 100 --out nips-model
+  python -m esvi_shm.fit reviews.txt --stop-words english --min-df 5 --topics 40
+  python -m esvi_shm.fit counts.mtx --plan               only say how much memory it takes
+
+Topics and results go to standard output, progress to standard error. Exit codes: 0 done,
+1 failed, 2 bad input, 130 or 143 aborted by a second Ctrl-C or SIGTERM (the first one ends the
+fit early and saves what there is).
+"""
+
+
+def _share_or_number(text: str) -> int | float:
+    """'5' is a number of documents, '0.5' a share of them."""
+    return float(text) if "." in text or "e" in text.lower() else int(text)
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="python -m esvi_shm.fit",
+        description="Fit latent Dirichlet allocation by asynchronous variational inference on "
+        "all cores: documents stay with their worker process, blocks of words travel.",
+        epilog=EXAMPLE,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+    )
+    parser.add_argument("--version", action="version", version=f"esvi_shm {__version__}")
+
+    corpus = parser.add_argument_group("corpus")
+    corpus.add_argument(
+        "corpus", nargs="?", metavar="CORPUS",
+        help="UCI docword file, LDA-C, Matrix Market (documents x words), svmlight, scipy .npz, "
+        "a text file with one document a line, or a folder of .txt files; without it: the "
+        "docstrings of Python's standard library",
+    )  # fmt: skip
+    corpus.add_argument(
+        "--format", metavar="NAME", help="format of CORPUS (default: told by its name)"
+    )
+    corpus.add_argument(
+        "--vocabulary", metavar="FILE",
+        help="words, one a line (default: vocab.X.txt beside docword.X.txt)",
+    )  # fmt: skip
+    corpus.add_argument("--transpose", action="store_true", help="the matrix is words x documents")
+    corpus.add_argument(
+        "--min-df", type=_share_or_number, default=1, metavar="N",
+        help="text: drop words in fewer documents; 5 is a number, 0.01 a share (default: 1)",
+    )  # fmt: skip
+    corpus.add_argument(
+        "--max-df", type=_share_or_number, default=1.0, metavar="N",
+        help="text: drop words in more documents (default: 1.0)",
+    )  # fmt: skip
+    corpus.add_argument(
+        "--stop-words", metavar="english|FILE", help="text: words to drop (default: none)"
+    )
+    corpus.add_argument(
+        "--max-vocabulary", type=int, metavar="N", help="text: keep the N most frequent words"
+    )
+
+    model = parser.add_argument_group("model")
+    model.add_argument(
+        "--topics", type=int, default=50, metavar="K", help="number of topics (default: 50)"
+    )
+    model.add_argument(
+        "--alpha", type=float, default=0.1, metavar="A",
+        help="Dirichlet prior of a document, per topic, not divided by K (default: 0.1)",
+    )  # fmt: skip
+    model.add_argument(
+        "--eta", type=float, default=0.05, metavar="E",
+        help="Dirichlet prior of a topic, per word, not divided by V (default: 0.05)",
+    )  # fmt: skip
+    model.add_argument(
+        "--inference", default="vb", metavar="NAME", help="vb: variational Bayes (default: vb)"
+    )
+    model.add_argument(
+        "--start", default="seeded", metavar="NAME",
+        help="seeded: each topic from one random document; scikit-learn: random topics as there; "
+        "random: random responsibilities (default: seeded)",
+    )  # fmt: skip
+
+    stop = parser.add_argument_group("length of the fit")
+    stop.add_argument(
+        "--passes", type=int, default=100, metavar="N",
+        help="passes over the corpus at most (default: 100)",
+    )  # fmt: skip
+    stop.add_argument(
+        "--tol", type=float, default=1e-4, metavar="T",
+        help="stop when the ELBO changes by less than this share of itself between two "
+        "evaluations; 0: never (default: 0.0001)",
+    )  # fmt: skip
+    stop.add_argument(
+        "--max-time", type=float, metavar="S", help="seconds of fitting at most (default: no limit)"
+    )
+    stop.add_argument(
+        "--evaluate-every", type=int, default=10, metavar="N",
+        help="passes between evaluations of the ELBO; 0: at the end only (default: 10)",
+    )  # fmt: skip
+    stop.add_argument(
+        "--seed", type=int, default=0, metavar="S", help="of all random choices (default: 0)"
+    )
+
+    engine = parser.add_argument_group("engine")
+    engine.add_argument(
+        "--workers", type=int, metavar="P", help="worker processes (default: one a core)"
+    )
+    engine.add_argument(
+        "--blocks", type=int, metavar="B", help="blocks of words that travel (default: 8 P)"
+    )
+    engine.add_argument(
+        "--route", default="lap", metavar="NAME",
+        help="lap: every worker once a pass, in random order; ring: in turn; random: any worker "
+        "next, as in the paper; balanced: the one with the shortest queue (default: lap)",
+    )  # fmt: skip
+    engine.add_argument(
+        "--storage", default="margins", metavar="NAME",
+        help="margins: sums of phi over documents and over words; full: phi of every pair "
+        "(default: margins)",
+    )  # fmt: skip
+    engine.add_argument(
+        "--deterministic", action="store_true",
+        help="the same bits for the same seed, P, B, versions and kind of processor; slower",
+    )  # fmt: skip
+
+    output = parser.add_argument_group("output")
+    output.add_argument("--out", metavar="DIR", help="save the model there")
+    output.add_argument(
+        "--top-words", type=int, default=10, metavar="N",
+        help="words of each topic in the table; 0: no table (default: 10)",
+    )  # fmt: skip
+    output.add_argument(
+        "--plan", action="store_true", help="print how much memory the fit takes, and exit"
+    )
+    output.add_argument("--quiet", action="store_true", help="no progress")
+    output.add_argument("--log-json", metavar="FILE", help="progress as one JSON object a line")
+    return parser
+
+
+def _config(given: argparse.Namespace) -> "FitConfig":
+    from esvi_shm.config import FitConfig
+
+    return FitConfig(
+        n_topics=given.topics,
+        inference=given.inference,
+        alpha=given.alpha,
+        eta=given.eta,
+        storage=given.storage,
+        start=given.start,
+        n_workers=given.workers,
+        n_blocks=given.blocks,
+        route=given.route,
+        deterministic=given.deterministic,
+        n_passes=given.passes,
+        evaluate_every=given.evaluate_every,
+        tol=given.tol,
+        max_time=given.max_time,
+        seed=given.seed,
+    )
+
+
+def _read(given: argparse.Namespace, progress: "Progress") -> "Corpus":
+    from esvi_shm.corpus import ReadOptions, read_corpus
+
+    options = ReadOptions(
+        transpose=given.transpose,
+        vocabulary=given.vocabulary,
+        min_df=given.min_df,
+        max_df=given.max_df,
+        stop_words=given.stop_words,
+        max_vocabulary=given.max_vocabulary,
+    )
+    corpus = read_corpus(given.corpus, given.format, options, progress.reading)
+    progress.n_tokens = corpus.n_tokens
+    progress.say(
+        f"{corpus.name}: {corpus.n_documents:,} documents, {corpus.n_words:,} words, "
+        f"{corpus.n_pairs:,} pairs, {corpus.n_tokens:,} tokens"
+    )
+    return corpus
+
+
+def _print_results(model: "FittedModel", n_words: int) -> None:
+    summary = model.summary
+    if n_words:
+        print("topic  share  words")
+        for topic in model.topics(n_words):
+            print(f"{topic.number:5d}  {topic.share:5.1%}  {' '.join(topic.words)}")
+        print()
+    print(
+        f"{summary['n_topics']} topics, {summary['n_passes']:g} passes (stopped by "
+        f"{summary['stopped']}), {summary['fit_seconds']:.2f} s of fitting, "
+        f"{summary['pairs_per_second'] / 1e6:.1f} M pairs/s"
+    )
+    print(f"ELBO {summary['elbo']:.6g} nats, {summary['elbo_per_token']:.4f} a token")
+
+
+def _run(given: argparse.Namespace) -> None:
+    config = _config(given)
+    from esvi_shm import store
+    from esvi_shm.model import FittedModel
+    from esvi_shm.progress import Progress
+    from esvi_shm.runtime import engine
+
+    if given.out is not None:
+        store.check_target(given.out)
+    with Progress(given.quiet, given.log_json) as progress:
+        corpus = _read(given, progress)
+        if given.plan:
+            print(engine.plan(corpus, config).describe())
+            return
+        model = FittedModel.from_result(engine.fit(corpus, config, progress), corpus)
+        if given.out is not None:
+            store.save(model, given.out)
+        progress.log("summary", **model.summary)
+    _print_results(model, given.top_words)
+    if given.out is not None:
+        progress.say(f"saved in {given.out}")
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Run the command; returns its exit code."""
+    given: Any = _parser().parse_args(arguments)
+    level = logging.ERROR if given.quiet else logging.WARNING
+    logging.basicConfig(level=level, format="%(levelname)s: %(message)s", stream=sys.stderr)
+    try:
+        _run(given)
+        sys.stdout.flush()
+    except EsviError as error:
+        print(f"esvi_shm.fit: error: {error}", file=sys.stderr)
+        return error.exit_code
+    except KeyboardInterrupt:
+        print("esvi_shm.fit: interrupted", file=sys.stderr)
+        return 130
+    except BrokenPipeError:
+        # Whoever read the results has read enough; the interpreter must not flush again.
+        sys.stdout = None
+        return 0
+    except OSError as error:
+        print(f"esvi_shm.fit: error: {error}", file=sys.stderr)
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

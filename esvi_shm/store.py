@@ -1,0 +1,260 @@
+"""The model directory: written aside, swapped in, repaired after an interruption.
+
+    manifest.json    format version, configuration, corpus digest and sizes, versions, SHA-256
+    lambda.npy       float32 (V, K)       gamma.npy    float32 (D, K)
+    alpha.npy        float64 (K,)         eta.npy      float64 (V,)
+    vocabulary.txt   word v on line v     history.csv  one evaluation a line
+    summary.json     the figures of the fit
+
+A save writes `.NAME.new` beside the target, its manifest last, all of it to the disk; renames an
+older model to `.NAME.old`; renames the new one into place; removes the old one. Whatever moment
+it is cut off at, one complete model is there, and `repair` (called by `load` and `save`) puts it
+in place: `.NAME.new` if it is complete, else `.NAME.old`. No pickle is written or read.
+"""
+
+import csv
+import hashlib
+import io
+import json
+import os
+import platform
+import shutil
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any, BinaryIO
+
+import numpy as np
+
+import esvi_shm
+from esvi_shm.errors import ModelError
+from esvi_shm.model import FittedModel, Parameters
+from esvi_shm.runtime.engine import Record
+
+FORMAT_VERSION = 1
+MANIFEST = "manifest.json"
+_ARRAYS = ("lambda", "gamma", "alpha", "eta")
+
+
+def check_target(folder: str | os.PathLike[str]) -> Path:
+    """Make sure that a model can be saved there, before the work begins; writes nothing.
+
+    Raises
+    ------
+    ModelError
+        If something that is not a model is in the way, or the folder cannot be written.
+    """
+    target = Path(folder)
+    if target.is_symlink():
+        raise ModelError(f"{target}: the output folder must not be a symbolic link")
+    if target.exists():
+        if not target.is_dir():
+            raise ModelError(f"{target}: the output folder exists and is a file")
+        if any(target.iterdir()) and not (target / MANIFEST).is_file():
+            raise ModelError(f"{target}: the output folder exists and is not a model")
+    parent = target.absolute().parent
+    while not parent.exists():
+        parent = parent.parent
+    if not parent.is_dir() or not os.access(parent, os.W_OK | os.X_OK):
+        raise ModelError(f"{target}: {parent} is not a folder that can be written to")
+    return target
+
+
+def save(model: FittedModel, folder: str | os.PathLike[str]) -> None:
+    """Write a model directory, in place of an older one.
+
+    Parameters
+    ----------
+    model : FittedModel
+    folder : path
+
+    Raises
+    ------
+    ModelError
+        If the place is not fit for it, or a word holds a line break. Nothing is changed then.
+    OSError
+        If the disk is full. An older model stays as it was.
+    """
+    target = check_target(folder)
+    for v, word in enumerate(model.words):
+        if len(word.splitlines()) > 1 or word.endswith(("\n", "\r")):
+            raise ModelError(f"word {v} must not contain a line break, got {word!r}")
+    target.parent.mkdir(parents=True, exist_ok=True)
+    repair(target)
+    fresh = _beside(target, "new")
+    shutil.rmtree(fresh, ignore_errors=True)
+    fresh.mkdir()
+    try:
+        _write_all(model, fresh)
+    except BaseException:
+        shutil.rmtree(fresh, ignore_errors=True)
+        raise
+    old = _beside(target, "old")
+    if target.exists():
+        os.rename(target, old)
+    os.rename(fresh, target)
+    _sync_folder(target.parent)
+    shutil.rmtree(old, ignore_errors=True)
+
+
+def repair(folder: str | os.PathLike[str]) -> None:
+    """Put in place what an interrupted save left, and remove what is no longer needed."""
+    target = Path(folder)
+    fresh, old = _beside(target, "new"), _beside(target, "old")
+    if not target.exists():
+        if (fresh / MANIFEST).is_file() and old.exists():
+            os.rename(fresh, target)
+        elif old.exists():
+            os.rename(old, target)
+    if target.exists():
+        for left in (fresh, old):
+            shutil.rmtree(left, ignore_errors=True)
+
+
+def load(folder: str | os.PathLike[str]) -> FittedModel:
+    """Read a model directory.
+
+    The large arrays are mapped from the files, not read into memory.
+
+    Parameters
+    ----------
+    folder : path
+
+    Returns
+    -------
+    FittedModel
+
+    Raises
+    ------
+    ModelError
+        If it is not a model, of a newer format, or damaged; the message names the file.
+    """
+    target = Path(folder)
+    try:
+        repair(target)
+    except OSError:
+        pass  # a folder that can only be read has nothing under way
+    manifest = _read_manifest(target)
+    for name, expected in manifest["sha256"].items():
+        path = target / name
+        if not path.is_file():
+            raise ModelError(f"{path}: the file is missing")
+        with open(path, "rb") as file:
+            if hashlib.file_digest(file, "sha256").hexdigest() != expected:
+                raise ModelError(f"{path}: the file is damaged: its SHA-256 is not the manifest's")
+    arrays = {
+        name: np.load(target / f"{name}.npy", mmap_mode="r", allow_pickle=False) for name in _ARRAYS
+    }
+    words = (target / "vocabulary.txt").read_text(encoding="utf-8").split("\n")[:-1]
+    with open(target / "history.csv", newline="") as file:
+        history = [
+            Record(**{name: float(value) for name, value in row.items()})
+            for row in csv.DictReader(file)
+        ]
+    summary = json.loads((target / "summary.json").read_text())
+    alpha, eta = np.array(arrays["alpha"]), np.array(arrays["eta"])
+    parameters = Parameters(arrays["lambda"], None, [arrays["gamma"]], alpha, eta)
+    return FittedModel(parameters, words, history, summary)
+
+
+def _read_manifest(target: Path) -> dict[str, Any]:
+    path = target / MANIFEST
+    if not path.is_file():
+        raise ModelError(f"{target}: not a model directory: there is no {MANIFEST}")
+    try:
+        manifest = json.loads(path.read_text())
+        version = manifest["format_version"]
+        manifest["sha256"].items()
+    except (ValueError, KeyError, AttributeError, TypeError):
+        raise ModelError(f"{path}: the file is damaged") from None
+    if version != FORMAT_VERSION:
+        raise ModelError(
+            f"{path}: format version {version}; this release reads version {FORMAT_VERSION}"
+        )
+    return manifest
+
+
+def _beside(target: Path, kind: str) -> Path:
+    return target.absolute().parent / f".{target.name}.{kind}"
+
+
+def _sync_folder(folder: Path) -> None:
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+class _Writer:
+    """Writes the files of a model and remembers their SHA-256."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.sha256: dict[str, str] = {}
+
+    def write(self, name: str, pieces: Iterable[bytes | memoryview]) -> None:
+        digest = hashlib.sha256()
+        with open(self.folder / name, "wb") as file:
+            for piece in pieces:
+                digest.update(piece)
+                file.write(piece)
+            file.flush()
+            os.fsync(file.fileno())
+        self.sha256[name] = digest.hexdigest()
+
+    def array(self, name: str, shape: tuple[int, ...], dtype: Any, parts: Iterable[Any]) -> None:
+        """A .npy file from parts of its rows."""
+        header: BinaryIO = io.BytesIO()
+        np.lib.format.write_array_header_1_0(
+            header,
+            {
+                "descr": np.lib.format.dtype_to_descr(np.dtype(dtype)),
+                "fortran_order": False,
+                "shape": shape,
+            },
+        )
+
+        def pieces() -> Iterable[bytes | memoryview]:
+            yield header.getvalue()  # type: ignore[attr-defined]
+            for part in parts:
+                if part.size:
+                    yield np.ascontiguousarray(part, dtype=dtype).data.cast("B")
+
+        self.write(name, pieces())
+
+
+def _write_all(model: FittedModel, folder: Path) -> None:
+    writer, held = _Writer(folder), model.parameters
+    n_words, n_topics = held.lambda_rows.shape
+    n_documents = sum(len(part) for part in held.gamma_parts)
+    writer.array("lambda.npy", (n_words, n_topics), np.float32, held.lambda_chunks())
+    writer.array("gamma.npy", (n_documents, n_topics), np.float32, held.gamma_parts)
+    writer.array("alpha.npy", (n_topics,), np.float64, [held.alpha])
+    writer.array("eta.npy", (n_words,), np.float64, [held.eta])
+    writer.write("vocabulary.txt", (f"{word}\n".encode() for word in model.words))
+    lines = [",".join(Record._fields), *(",".join(map(repr, record)) for record in model.history)]
+    writer.write("history.csv", ["\n".join([*lines, ""]).encode()])
+    writer.write("summary.json", [_json(model.summary)])
+    import numba
+
+    sizes = ("n_documents", "n_words", "n_pairs", "n_tokens", "n_topics")
+    manifest = {
+        "format_version": FORMAT_VERSION,
+        "family": model.summary["config"]["family"],
+        "config": model.summary["config"],
+        "corpus_digest": model.summary["corpus_digest"],
+        "sizes": {name: model.summary[name] for name in sizes},
+        "versions": {
+            "esvi_shm": esvi_shm.__version__,
+            "python": platform.python_version(),
+            "numpy": np.__version__,
+            "numba": numba.__version__,
+        },
+        "sha256": writer.sha256.copy(),
+    }
+    writer.write(MANIFEST, [_json(manifest)])
+    _sync_folder(folder)
+
+
+def _json(value: dict[str, Any]) -> bytes:
+    return (json.dumps(value, indent=2) + "\n").encode()
