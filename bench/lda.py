@@ -139,13 +139,15 @@ def report(name: str, points: list[Point]) -> None:
 
 def draw(figure: Any, curves: dict[str, list[Point]], title: str, quality: float | None) -> None:
     """ELBO per token against seconds of fitting."""
+    from matplotlib.ticker import LogLocator
+
     axes = figure.subplots()
     for (name, points), marker in zip(curves.items(), "osD", strict=False):
         axes.plot([p.seconds for p in points], [p.elbo for p in points], marker + "-", label=name,
                   markersize=4)  # fmt: skip
     goal = curves["scikit-learn"][-1]
     axes.axhline(goal.elbo, color="0.6", lw=0.8, ls="--")
-    axes.annotate(f"scikit-learn after {goal.steps} iterations", (0.01, goal.elbo), va="bottom",
+    axes.annotate(f"scikit-learn after {goal.steps} iterations", (0.3, goal.elbo), va="bottom",
                   xycoords=axes.get_yaxis_transform(), fontsize=7, color="0.4")  # fmt: skip
     if quality is not None:
         axes.axhline(quality, color="0.6", lw=0.8, ls=":")
@@ -155,7 +157,9 @@ def draw(figure: Any, curves: dict[str, list[Point]], title: str, quality: float
     # A first iteration far below would hide what matters.
     axes.set_ylim(min(goal.elbo, curves["esvi_shm"][0].elbo) - 1.0, best + 0.1)
     axes.set_xscale("log")
+    axes.xaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
     axes.xaxis.set_major_formatter("{x:g}")
+    axes.xaxis.set_minor_formatter("")
     axes.set_xlabel("seconds of fitting (log scale)")
     axes.set_ylabel("ELBO, nats per token")
     axes.set_title(title, fontsize=10)

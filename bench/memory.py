@@ -1,13 +1,14 @@
 """Peak memory of a fit, all its processes together, against what it must hold.
 
-    (peak of the fit - peak of a fit of one document) / (corpus + lambda + gamma + margins)
+    (peak of the fit - peak of a tiny fit) / (corpus + lambda + gamma + margins)
 
 The peak is counted twice: as the fit reports it (shared arrays once, plus each process's own peak,
 looked at once a second), and by looking at the process and its workers from outside every few
 milliseconds (the largest sum of their anonymous pages, plus the shared arrays). The larger one
-counts. Each fit is a process of its own, which reads the corpus and fits it. The one-document
-fit takes off what the interpreter, the libraries and the compiled kernels take. The denominator
-is the sizes of the arrays in the fit's layout.
+counts. Each fit is a process of its own, which reads the corpus and fits it. The tiny fit takes
+off what the interpreters, the libraries and the compiled kernels take: it is of one document for
+each worker, so that it has as many processes. The denominator is the sizes of the arrays in the
+fit's layout.
 """
 
 import argparse
@@ -17,6 +18,7 @@ import time
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import psutil
 
 from bench import common
@@ -50,8 +52,8 @@ def fit_once(options: argparse.Namespace) -> None:
     from esvi_shm.corpus.readers import read_corpus
 
     corpus = read_corpus(options.docword)
-    if options.one_document:
-        corpus = one_document(corpus)
+    if options.tiny:
+        corpus = shortened(corpus, options.workers)
     config = FitConfig(
         n_topics=options.topics, alpha=options.alpha, eta=options.eta, n_workers=options.workers,
         n_passes=options.passes, storage=options.storage, tol=0.0,
@@ -69,20 +71,22 @@ def fit_once(options: argparse.Namespace) -> None:
     )
 
 
-def one_document(corpus: Corpus) -> Corpus:
-    """The longest document alone, with its own words as the vocabulary."""
-    d = int((corpus.indptr[1:] - corpus.indptr[:-1]).argmax())
-    counts = corpus.counts[corpus.indptr[d] : corpus.indptr[d + 1]]
-    return Corpus.from_sparse(counts[None, :])
+def shortened(corpus: Corpus, n_documents: int) -> Corpus:
+    """The shortest documents that have a word, with their own words as the vocabulary."""
+    lengths = np.diff(corpus.indptr)
+    filled = np.flatnonzero(lengths)
+    chosen = filled[np.argsort(lengths[filled], kind="stable")[:n_documents]]
+    matrix = corpus.as_sparse()[chosen]
+    return Corpus.from_sparse(matrix[:, np.unique(matrix.indices)])
 
 
-def measure(options: argparse.Namespace, one: bool) -> dict[str, Any]:
+def measure(options: argparse.Namespace, tiny: bool) -> dict[str, Any]:
     """Run `fit_once` in a process of its own and look at it from outside."""
     command = common.python(
         "-m", "bench.memory", str(options.docword), f"--topics={options.topics}",
         f"--alpha={options.alpha}", f"--eta={options.eta}", f"--workers={options.workers}",
         f"--passes={options.passes}", f"--storage={options.storage}", "--inner",
-        *(["--one-document"] if one else []),
+        *(["--tiny"] if tiny else []),
     )  # fmt: skip
     process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
     watched = psutil.Process(process.pid)
@@ -123,11 +127,11 @@ def draw(figure: Any, whole: dict[str, Any], base: dict[str, Any], title: str) -
         if name != "other":
             left.bar("must hold", n_bytes / 2**20, bottom=bottom, label=name, color=f"C{i}")
             bottom += n_bytes / 2**20
-    left.bar("peak - peak of\none document", (whole["peak"] - base["peak"]) / 2**20, color="0.6")
+    left.bar("peak - peak of\nthe tiny fit", (whole["peak"] - base["peak"]) / 2**20, color="0.6")
     left.axhline(TARGET * bottom, color="k", lw=0.8, ls="--", label=f"{TARGET:g} times")
     left.set_ylabel("MiB")
     left.legend(fontsize=8)
-    for found, name in ((whole, "the corpus"), (base, "one document")):
+    for found, name in ((whole, "the corpus"), (base, "the tiny fit")):
         seconds, values = zip(*found["moments"], strict=True)
         right.plot(seconds, [value / 2**20 for value in values], label=name)
     right.set_xlabel("seconds from the start of the process")
@@ -140,12 +144,12 @@ def draw(figure: Any, whole: dict[str, Any], base: dict[str, Any], title: str) -
 
 
 def main(arguments: list[str] | None = None) -> None:
-    """Measure the fit of the corpus and that of one document."""
+    """Measure the fit of the corpus and the tiny one."""
     parser = common.options_of(__doc__ or "", passes=20)
     parser.add_argument("--workers", type=int, default=2)
     parser.add_argument("--storage", default="margins")
     parser.add_argument("--inner", action="store_true", help=argparse.SUPPRESS)
-    parser.add_argument("--one-document", action="store_true", help=argparse.SUPPRESS)
+    parser.add_argument("--tiny", action="store_true", help=argparse.SUPPRESS)
     options = parser.parse_args(arguments)
     if options.inner:
         fit_once(options)
@@ -154,25 +158,25 @@ def main(arguments: list[str] | None = None) -> None:
     print(common.describe(facts))
     corpus = common.load(options.docword)
     options.workers = min(options.workers, corpus.n_documents)
-    measure(options, one=True)  # compile
-    base, whole = measure(options, one=True), measure(options, one=False)
+    measure(options, tiny=True)  # compile
+    base, whole = measure(options, tiny=True), measure(options, tiny=False)
     must = sum(n_bytes for name, n_bytes in whole["needed"].items() if name != "other")
     ratio = (whole["peak"] - base["peak"]) / must
     for name, n_bytes in whole["needed"].items():
         print(f"{name:<24}{n_bytes / 2**20:>10.1f} MiB")
-    for name, found in (("fit of the corpus", whole), ("fit of one document", base)):
+    for name, found in (("fit of the corpus", whole), ("tiny fit", base)):
         print(
             f"{name:<24}{found['peak'] / 2**20:>10.1f} MiB: shared {found['shared'] / 2**20:.1f}, "
             f"own {found['private'] / 2**20:.1f} as reported, "
             f"{found['private_seen'] / 2**20:.1f} as seen"
         )
-    print(f"(peak - one document's) / (corpus + lambda + gamma + phi): {ratio:.3f}")
+    print(f"(peak - the tiny fit's) / (corpus + lambda + gamma + phi): {ratio:.3f}")
     print("  " + common.verdict(ratio, TARGET, at_least=False))
     title = (
         f"{common.corpus_name(options.docword)}, {options.topics} topics, "
         f"{options.workers} workers, {options.storage}: {ratio:.2f} times what must be held"
     )
-    results = {"ratio": ratio, "must_hold": must, "corpus": whole, "one_document": base}
+    results = {"ratio": ratio, "must_hold": must, "corpus": whole, "tiny": base}
     common.save(
         "memory", options, facts, results, lambda f: draw(f, whole, base, title), size=(9.0, 4.5)
     )
