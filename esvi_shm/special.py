@@ -90,7 +90,7 @@ def exp_negative(x):
     p = p * r + 0.5
     p = p * r * r + r + 1.0
     power = _float64_of_bits((np.int64(np.int32(n)) + np.int64(1023)) << np.int64(52))
-    return p * power if x > -700.0 else 0.0
+    return p * power if x >= -700.0 else 0.0
 
 
 @kernel(inline="always")

@@ -21,7 +21,7 @@ from esvi_shm.config import FitConfig, choose, prior_vector
 from esvi_shm.corpus.shard import Shard
 from esvi_shm.families.contract import Arrays, Bound, Sizes
 from esvi_shm.families.lda import bound, starts
-from esvi_shm.families.lda.update import make_scratch
+from esvi_shm.families.lda.update import Priors, make_scratch
 from esvi_shm.shared.table import ArraySpec
 
 STORAGES = ("margins", "full")
@@ -49,10 +49,14 @@ class Model:
         "bound",
     )
 
-    def __init__(self, config: FitConfig, sizes: Sizes) -> None:
+    @staticmethod
+    def check(config: FitConfig) -> None:
         choose("inference", config.inference, INFERENCES)
         choose("storage", config.storage, STORAGES)
         choose("start", config.start, STARTS)
+
+    def __init__(self, config: FitConfig, sizes: Sizes) -> None:
+        self.check(config)
         self.config, self.sizes = config, sizes
         self.alpha = prior_vector("alpha", config.alpha, config.n_topics)
         self.eta = prior_vector("eta", config.eta, sizes.n_words)
@@ -172,7 +176,11 @@ class Worker:
         self.gamma = shards[worker]["gamma"]
         lo, hi = (int(d) for d in corpus["document_bounds"][worker : worker + 2])
         self.first_document, self.document_tokens = lo, corpus["document_tokens"][lo:hi]
-        self.eta_total = float(shared["eta"].sum())
+        self.priors = Priors(
+            shared["alpha"].astype(np.float32),
+            shared["eta"].astype(np.float32),
+            float(shared["eta"].sum()),
+        )
         live = shared["pi"]
         self.pi = (shared["pi_snapshot"] if model.config.deterministic else live, live)
         self.scratch = make_scratch(
@@ -195,7 +203,7 @@ class Worker:
             self.shared["lambda_"],
             self.phi,
             self.pi,
-            self.eta_total,
+            self.priors,
             self.worker,
             given,
             want_words,
@@ -266,7 +274,7 @@ class Worker:
             self.shared["lambda_"][first:last] = sums
 
     def _bound(self) -> None:
-        digamma_pi = bound.digamma_rows(self.shared["pi"], self.eta_total)
+        digamma_pi = bound.digamma_rows(self.shared["pi"], self.priors.eta_total)
         lambda_ = self.shared["lambda_"]
         parts = np.zeros(bound.N_PARTS)
         for block in range(self.model.sizes.n_blocks):

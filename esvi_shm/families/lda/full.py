@@ -28,7 +28,9 @@ ARRAYS = (("phi", "pair", "responsibilities of each (document, word) pair"),)
 
 
 @kernel
-def sweep(shard, block, gamma, lambda_, phi, log_topic, given, want_words, want_entropy, scratch):
+def sweep(
+    shard, block, gamma, lambda_, phi, log_topic, alpha, given, want_words, want_entropy, scratch
+):
     """Update phi of every pair of a block in a shard, document by document.
 
     Parameters and result as `margins.sweep`. The words' sums hold the *change* of
@@ -85,7 +87,7 @@ def sweep(shard, block, gamma, lambda_, phi, log_topic, given, want_words, want_
             if want_entropy:
                 bound += np.float64(count) * entropy(old)
         for k in range(n_topics):
-            gamma_row[k] += total[k]
+            gamma_row[k] = max(gamma_row[k] + total[k], alpha[k])
     return bound, spill
 
 
@@ -101,7 +103,7 @@ def _flush_changes(rows, length, spill):
 
 
 @kernel
-def settle_words(shard, block, lambda_, phi, frozen, want_entropy, scratch, spill, pi_own):
+def settle_words(shard, block, lambda_, phi, eta, frozen, want_entropy, scratch, spill, pi_own):
     """Put the words' changes into lambda and pi; lambda stays where `frozen`. Returns 0."""
     word_row, block_word_ptr = shard.word_row, shard.block_word_ptr
     rows, length = scratch.rows, scratch.theta.shape[0]
@@ -109,6 +111,7 @@ def settle_words(shard, block, lambda_, phi, frozen, want_entropy, scratch, spil
     first = block_word_ptr[block]
     for i in range(block_word_ptr[block + 1] - first):
         lambda_row = lambda_[word_row[first + i]]
+        prior = eta[word_row[first + i]]
         change = rows[2 * length * i + length : 2 * length * (i + 1)]
         for k in range(n_topics):
             total = np.float64(change[k])
@@ -116,7 +119,7 @@ def settle_words(shard, block, lambda_, phi, frozen, want_entropy, scratch, spil
                 total += spill[i, k]
             pi_own[k] += total
             if not frozen:
-                lambda_row[k] += np.float32(total)
+                lambda_row[k] = max(lambda_row[k] + np.float32(total), prior)
     return 0.0
 
 
@@ -128,7 +131,7 @@ def visit(
     lambda_,
     phi,
     pi,
-    eta_total,
+    priors,
     worker,
     given,
     want_words,
@@ -143,8 +146,7 @@ def visit(
     pi : tuple of float64 arrays, shapes (P, K)
         (rows to read the other workers' contributions from, live rows). Row `worker` of the
         live rows is read and updated.
-    eta_total : float
-        Sum of eta over the vocabulary.
+    priors : Priors
     worker : int
     given : bool
         `lambda_` holds point topics, which stay as they are: documents are folded in.
@@ -161,14 +163,33 @@ def visit(
     if given:
         given_factors_into(lambda_, word_row, first, last, rows, factor.shape[0])
     else:
-        topic_factors_into(pi_others, pi_rows[worker], worker, eta_total, log_topic, factor)
+        topic_factors_into(pi_others, pi_rows[worker], worker, priors.eta_total, log_topic, factor)
         word_factors_into(lambda_, word_row, first, last, factor, rows)
     bound, spill = sweep(
-        shard, block, gamma, lambda_, phi, log_topic, given, want_words, want_entropy, scratch
+        shard,
+        block,
+        gamma,
+        lambda_,
+        phi,
+        log_topic,
+        priors.alpha,
+        given,
+        want_words,
+        want_entropy,
+        scratch,
     )
     if want_words:
         bound += settle_words(
-            shard, block, lambda_, phi, given, want_entropy, scratch, spill, pi_rows[worker]
+            shard,
+            block,
+            lambda_,
+            phi,
+            priors.eta,
+            given,
+            want_entropy,
+            scratch,
+            spill,
+            pi_rows[worker],
         )
     return bound
 

@@ -34,14 +34,16 @@ ARRAYS = (
 
 
 @kernel
-def sweep(shard, block, gamma, lambda_, phi, log_topic, given, want_words, want_entropy, scratch):
+def sweep(
+    shard, block, gamma, lambda_, phi, log_topic, alpha, given, want_words, want_entropy, scratch
+):
     """Update phi of every pair of a block in a shard, document by document.
 
     Equivalent, for each row r (document d, words v of the block) in order, to::
 
         theta = E(gamma[d]); s = theta @ beta.T          # beta: the words' factors in scratch
         new = theta * ((n / s) @ beta)                   # sum over v of n phi
-        gamma[d] += new - phi_doc[r]; phi_doc[r] = new
+        gamma[d] += new - phi_doc[r]; phi_doc[r] = new   # but see update.Priors
         sums += outer(n / s, theta)                      # settle_words turns it into phi_word
 
     Parameters
@@ -56,6 +58,7 @@ def sweep(shard, block, gamma, lambda_, phi, log_topic, given, want_words, want_
         (phi_doc, phi_word); phi_doc is updated.
     log_topic : float64 array, shape (K,)
         -digamma(pi).
+    alpha : float32 array, shape (K,)
     given : bool
         `lambda_` holds point topics, not Dirichlet parameters.
     want_words, want_entropy : bool
@@ -167,13 +170,13 @@ def sweep(shard, block, gamma, lambda_, phi, log_topic, given, want_words, want_
                 total[k] += extra[k]
         old = phi_doc[r]
         for k in range(n_topics):
-            gamma_row[k] += total[k] - old[k]
+            gamma_row[k] = max(gamma_row[k] + (total[k] - old[k]), alpha[k] + total[k])
             old[k] = total[k]
     return bound, spill
 
 
 @kernel
-def settle_words(shard, block, lambda_, phi, frozen, want_entropy, scratch, spill, pi_own):
+def settle_words(shard, block, lambda_, phi, eta, frozen, want_entropy, scratch, spill, pi_own):
     """Turn the words' sums into phi_word, and put the change into lambda and pi.
 
     Equivalent to ``new = beta * sums + spill; lambda_[v] += new - phi_word;
@@ -190,6 +193,7 @@ def settle_words(shard, block, lambda_, phi, frozen, want_entropy, scratch, spil
         row = rows[2 * length * i : 2 * length * (i + 1)]
         old = phi_word[first + i]
         lambda_row = lambda_[word_row[first + i]]
+        prior = eta[word_row[first + i]]
         sums = row[length : length + n_topics]
         for k in range(n_topics):
             sums[k] *= row[k]
@@ -204,7 +208,7 @@ def settle_words(shard, block, lambda_, phi, frozen, want_entropy, scratch, spil
             pi_own[k] += change
             old[k] = sums[k]
             if not frozen:
-                lambda_row[k] += change
+                lambda_row[k] = max(lambda_row[k] + change, prior + sums[k])
     return bound
 
 
@@ -216,7 +220,7 @@ def visit(
     lambda_,
     phi,
     pi,
-    eta_total,
+    priors,
     worker,
     given,
     want_words,
@@ -231,8 +235,7 @@ def visit(
     pi : tuple of float64 arrays, shapes (P, K)
         (rows to read the other workers' contributions from, live rows). Row `worker` of the
         live rows is read and updated.
-    eta_total : float
-        Sum of eta over the vocabulary.
+    priors : Priors
     worker : int
     given : bool
         `lambda_` holds point topics, which stay as they are: documents are folded in.
@@ -249,14 +252,33 @@ def visit(
     if given:
         given_factors_into(lambda_, word_row, first, last, rows, factor.shape[0])
     else:
-        topic_factors_into(pi_others, pi_rows[worker], worker, eta_total, log_topic, factor)
+        topic_factors_into(pi_others, pi_rows[worker], worker, priors.eta_total, log_topic, factor)
         word_factors_into(lambda_, word_row, first, last, factor, rows)
     bound, spill = sweep(
-        shard, block, gamma, lambda_, phi, log_topic, given, want_words, want_entropy, scratch
+        shard,
+        block,
+        gamma,
+        lambda_,
+        phi,
+        log_topic,
+        priors.alpha,
+        given,
+        want_words,
+        want_entropy,
+        scratch,
     )
     if want_words:
         bound += settle_words(
-            shard, block, lambda_, phi, given, want_entropy, scratch, spill, pi_rows[worker]
+            shard,
+            block,
+            lambda_,
+            phi,
+            priors.eta,
+            given,
+            want_entropy,
+            scratch,
+            spill,
+            pi_rows[worker],
         )
     return bound
 

@@ -43,6 +43,19 @@ class Scratch(NamedTuple):
     factor: np.ndarray  # float32 (n,): 1 / E(pi), relative
 
 
+class Priors(NamedTuple):
+    """The priors as the updates read them.
+
+    gamma and lambda move by changes in float32. Where much mass has left a topic, what is left
+    is the rounding of what was there, which may be below the prior and even below 0; so they
+    are kept at least at the prior plus the margin just written, where they are in exact sums.
+    """
+
+    alpha: np.ndarray  # float32 (K,)
+    eta: np.ndarray  # float32 (V,), by word row
+    eta_total: float  # sum of eta over the vocabulary
+
+
 def make_scratch(most_words: int, most_pairs: int, n_topics: int, beat: np.ndarray) -> Scratch:
     """Scratch for blocks of up to `most_words` words and rows of up to `most_pairs` pairs.
 

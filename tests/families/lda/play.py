@@ -1,0 +1,142 @@
+"""Fits played in one process, looked at in the shapes of `tests.naive`; random cases for them."""
+
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import NamedTuple
+
+import numpy as np
+from hypothesis import strategies as st
+
+from esvi_shm.config import FitConfig
+from esvi_shm.corpus.corpus import Corpus
+from esvi_shm.runtime.serial import SerialFit
+from tests import naive
+
+
+@dataclass
+class Case:
+    """A corpus, a configuration, and the order of visits in each of some passes."""
+
+    counts: np.ndarray
+    options: dict
+    orders: list[list[tuple[int, int]]]
+
+    def fit(self, **changes) -> SerialFit:
+        return play(self.counts, **{**self.options, **changes})
+
+
+def play(counts: np.ndarray, **options) -> SerialFit:
+    options = {"n_workers": 1, "n_blocks": 1, **options}
+    return SerialFit(Corpus.from_sparse(counts.astype(np.float32)), FitConfig(**options))
+
+
+@st.composite
+def cases(draw, least_prior=1e-3, most_count=1e6, max_topics=20, starts=None):
+    """Small corpora with empty documents, unused words, one of each, float and huge counts."""
+    shape = draw(st.integers(1, 8)), draw(st.integers(1, 9))
+    random = np.random.default_rng(draw(st.integers(0, 2**32 - 1)))
+    scale = min(draw(st.sampled_from([1, 1, 3, 50, 1e6])), most_count)
+    counts = random.integers(1, 1 + scale, shape) * (random.random(shape) < draw(st.floats(0, 0.9)))
+    if draw(st.booleans()):
+        counts = counts * random.random(shape)
+    if not counts.any():
+        counts[random.integers(shape[0]), random.integers(shape[1])] = 1
+
+    n_topics = draw(st.integers(1, max_topics))
+    exponents = st.floats(np.log10(least_prior), 1)
+
+    def prior(length: int):
+        if draw(st.booleans()):
+            return 10.0 ** draw(exponents)
+        return 10.0 ** np.array([draw(exponents) for _ in range(length)])
+
+    n_workers, n_blocks = draw(st.integers(1, 3)), draw(st.integers(1, 5))
+    options = {
+        "n_topics": n_topics,
+        "alpha": prior(n_topics),
+        "eta": prior(shape[1]),
+        "n_workers": n_workers,
+        "n_blocks": n_blocks,
+        "start": draw(st.sampled_from(starts or ["seeded", "scikit-learn", "random"])),
+        "seed": draw(st.integers(0, 2**63 - 1)),
+    }
+    every = [(p, b) for p in range(n_workers) for b in range(n_blocks)]
+    orders = [[every[i] for i in random.permutation(len(every))] for _ in range(3)]
+    return Case(counts.astype(np.float32), options, orders)
+
+
+class Seen(NamedTuple):
+    """Everything that a fit holds, float64, in the order of the corpus."""
+
+    gamma: np.ndarray  # (D, K)
+    lambda_: np.ndarray  # (V, K)
+    pi: np.ndarray  # (P, K), without eta
+    phi_doc: np.ndarray  # (D, B, K)
+    phi_word: np.ndarray  # (P, V, K)
+    entropy: np.ndarray  # (P, B)
+
+
+def words_of(fit: SerialFit, block: int) -> np.ndarray:
+    """The words of a block."""
+    first, last = fit.corpus_arrays["block_bounds"][block : block + 2]
+    return fit.corpus_arrays["word_ids"][first:last]
+
+
+def documents_of(fit: SerialFit, worker: int) -> range:
+    """The documents of a shard."""
+    return range(*fit.corpus_arrays["document_bounds"][worker : worker + 2])
+
+
+def stored_phi(fit: SerialFit) -> np.ndarray:
+    """phi (D, V, K) of a fit with storage `full`; 0 where there is no count."""
+    s = fit.sizes
+    phi = np.zeros((s.n_documents, s.n_words, fit.config.n_topics))
+    for p, shard in enumerate(fit.shards):
+        documents = np.repeat(shard["row_doc"], np.diff(shard["row_ptr"]))
+        words = fit.corpus_arrays["word_ids"][shard["word_row"][shard["pair_word"]]]
+        phi[documents_of(fit, p).start + documents, words] = shard["phi"]
+    return phi
+
+
+def margins_of(fit: SerialFit, counts: np.ndarray, phi: np.ndarray) -> tuple[np.ndarray, ...]:
+    """Both margins of phi by their definition."""
+    mass = counts[:, :, None].astype(np.float64) * phi
+    blocks = [mass[:, words_of(fit, b)].sum(axis=1) for b in range(fit.sizes.n_blocks)]
+    bounds = fit.corpus_arrays["document_bounds"]
+    return np.stack(blocks, axis=1), np.stack([mass[a:b].sum(axis=0) for a, b in pairwise(bounds)])
+
+
+def look(fit: SerialFit, counts: np.ndarray) -> Seen:
+    """All that the fit holds now."""
+    s, n_topics = fit.sizes, fit.config.n_topics
+    if fit.config.storage == "full":
+        phi_doc, phi_word = margins_of(fit, counts, stored_phi(fit))
+    else:
+        phi_doc = np.zeros((s.n_documents, s.n_blocks, n_topics))
+        phi_word = np.zeros((s.n_workers, s.n_words, n_topics))
+        for p, shard in enumerate(fit.shards):
+            first = documents_of(fit, p).start
+            for b, (lo, hi) in enumerate(pairwise(shard["block_row_ptr"])):
+                phi_doc[first + shard["row_doc"][lo:hi], b] = shard["phi_doc"][lo:hi]
+            phi_word[p, fit.corpus_arrays["word_ids"][shard["word_row"]]] = shard["phi_word"]
+    return Seen(
+        fit.gamma.astype(np.float64),
+        fit.lambda_.astype(np.float64),
+        fit.shared["pi"].copy(),
+        phi_doc,
+        phi_word,
+        fit.shared["entropy"].copy(),
+    )
+
+
+def oracle_of(fit: SerialFit, counts: np.ndarray) -> naive.Lda:
+    """The oracle at the state of a fit with storage `full`."""
+    eta = np.empty(fit.sizes.n_words)
+    eta[fit.corpus_arrays["word_ids"]] = fit.shared["eta"]
+    return naive.Lda(counts, stored_phi(fit), fit.shared["alpha"], eta)
+
+
+def follow(lda: naive.Lda, fit: SerialFit, order: list[tuple[int, int]]) -> None:
+    """The oracle makes the same visits."""
+    for p, b in order:
+        lda.visit(documents_of(fit, p), words_of(fit, b))

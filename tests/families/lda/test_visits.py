@@ -1,0 +1,102 @@
+"""A visit is what the equations say: one by one, and on the same schedule."""
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests import naive
+from tests.families.lda.play import (
+    Case,
+    cases,
+    documents_of,
+    follow,
+    look,
+    margins_of,
+    oracle_of,
+    play,
+    words_of,
+)
+
+EPSILON = np.finfo(np.float32).eps
+storages = pytest.mark.parametrize("storage", ["margins", "full"])
+
+
+def expected_phi(fit, seen, counts, worker, block, eta_total):
+    """phi (D, V, K) of the visit's pairs and how far float32 may be from it, else 0."""
+    phi = np.zeros((*counts.shape, fit.config.n_topics))
+    room = np.zeros_like(phi)
+    pi = seen.pi.sum(axis=0) + eta_total
+    words = words_of(fit, block)
+    for d in documents_of(fit, worker):
+        there = words[counts[d, words] > 0]
+        if len(there):
+            new = naive.responsibilities(seen.gamma[d], seen.lambda_[there], pi)
+            # The factors' errors, from the docstring of `special`, through the normalisation.
+            error = 4e-6 + 3e-7 * (1 / seen.gamma[d] + 1 / seen.lambda_[there])
+            mean = (new * error).sum(axis=1, keepdims=True)
+            phi[d, there] = new
+            room[d, there] = 2 * new * (error + mean) + 1e-7 * fit.config.n_topics
+    return phi, room
+
+
+def assert_visit_is_right(fit, counts, worker, block):
+    eta_total = fit.shared["eta"].sum()
+    before = look(fit, counts)
+    phi, room = expected_phi(fit, before, counts, worker, block, eta_total)
+    fit.visit(worker, block)
+    after = look(fit, counts)
+
+    documents, words = documents_of(fit, worker), words_of(fit, block)
+    wanted_doc, wanted_word = margins_of(fit, counts, phi)
+    room_doc, room_word = margins_of(fit, counts, room)
+    doc, word = np.s_[documents, block], np.s_[worker, words]
+    assert (np.abs(after.phi_doc - wanted_doc)[doc] <= room_doc[doc]).all()
+    assert (np.abs(after.phi_word - wanted_word)[word] <= room_word[word]).all()
+    assert (after.phi_doc >= 0).all() and (after.phi_word >= 0).all()
+
+    # All else moves by the change of the margins, or not at all.
+    change_doc, change_word = after.phi_doc - before.phi_doc, after.phi_word - before.phi_word
+    for array, at in ((change_doc, doc), (change_word, word)):
+        array[at] = 0
+        assert (array == 0).all()
+    change_doc, change_word = after.phi_doc - before.phi_doc, after.phi_word - before.phi_word
+    largest = max(1.0, counts.max()) * 8 * EPSILON
+    np.testing.assert_allclose(
+        after.gamma, before.gamma + change_doc.sum(axis=1), rtol=8 * EPSILON, atol=largest
+    )
+    np.testing.assert_allclose(
+        after.lambda_, before.lambda_ + change_word.sum(axis=0), rtol=8 * EPSILON, atol=largest
+    )
+    tokens = counts.sum()
+    np.testing.assert_allclose(
+        after.pi, before.pi + change_word.sum(axis=1), rtol=1e-6, atol=1e-6 * tokens
+    )
+    n = counts[..., None].astype(np.float64)
+    entropy = -(n * naive._x_log_x(phi)).sum()
+    assert after.entropy[worker, block] == pytest.approx(entropy, rel=1e-4, abs=1e-4 * n.sum())
+
+
+@storages
+@given(case=cases())
+def test_each_visit_follows_the_equations(storage, case):
+    fit = case.fit(storage=storage)
+    for worker, block in case.orders[0]:
+        assert_visit_is_right(fit, case.counts, worker, block)
+
+
+@given(case=cases(least_prior=0.05, most_count=50))
+def test_schedules_give_the_iterates_of_stored_phi(case):
+    full, margins = case.fit(storage="full"), case.fit(storage="margins")
+    lda = oracle_of(full, case.counts)
+    for order in case.orders:
+        follow(lda, full, order)
+        for fit in (full, margins):
+            fit.run_pass(order)
+            seen = look(fit, case.counts)
+            phi_doc, phi_word = margins_of(fit, case.counts, lda.phi)
+            room = {"rtol": 2e-3, "atol": 2e-4 * case.counts.max()}
+            np.testing.assert_allclose(seen.gamma, lda.gamma, **room)
+            np.testing.assert_allclose(seen.lambda_, lda.lambda_, **room)
+            np.testing.assert_allclose(seen.phi_doc, phi_doc, **room)
+            np.testing.assert_allclose(seen.phi_word, phi_word, **room)

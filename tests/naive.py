@@ -1,0 +1,167 @@
+"""LDA by variational inference in plain NumPy, float64, straight from the equations.
+
+The oracle of the kernels: it stores phi of every (document, word), is as slow as it looks, and
+shares no code with the package. Arrays are dense and in the order of the vocabulary: counts
+(D, V), gamma (D, K), lambda_ (V, K), phi (D, V, K).
+
+    phi_dvk  proportional to  exp(digamma(gamma_dk) + digamma(lambda_vk) - digamma(pi_k))
+    gamma_dk = alpha_k + sum_v n_dv phi_dvk
+    lambda_vk = eta_v + sum_d n_dv phi_dvk,   pi_k = sum_v lambda_vk
+
+Source: Blei, Ng, Jordan 2003; Hoffman et al. 2013; Zhang et al. 2019, Algorithm 3.
+"""
+
+import itertools
+from collections.abc import Iterable
+
+import numpy as np
+from scipy.special import gammaln, logsumexp, psi, softmax
+
+
+class Lda:
+    """The variables of one fit, with gamma and lambda at their sums.
+
+    Parameters
+    ----------
+    counts : array, shape (D, V)
+    phi : array, shape (D, V, K)
+        Only that of pairs with a count matters.
+    alpha, eta : arrays, shapes (K,), (V,)
+    """
+
+    def __init__(
+        self, counts: np.ndarray, phi: np.ndarray, alpha: np.ndarray, eta: np.ndarray
+    ) -> None:
+        self.counts = np.asarray(counts, np.float64)
+        self.phi = np.array(phi, np.float64)
+        self.alpha, self.eta = np.asarray(alpha, np.float64), np.asarray(eta, np.float64)
+        mass = self.counts[:, :, None] * self.phi
+        self.gamma = self.alpha + mass.sum(axis=1)
+        self.lambda_ = self.eta[:, None] + mass.sum(axis=0)
+
+    @property
+    def pi(self) -> np.ndarray:
+        """Column sums of lambda, shape (K,)."""
+        return self.lambda_.sum(axis=0)
+
+    def visit(
+        self, documents: Iterable[int], words: np.ndarray, pi: np.ndarray | None = None
+    ) -> None:
+        """One block of words at one shard of documents, as the engine does it.
+
+        Within a visit lambda and pi stay as they were when it began. Document by document: phi
+        of all its pairs in the block from gamma_d now, then gamma_d. At the end lambda.
+        """
+        pi = self.pi if pi is None else pi
+        lambda_ = self.lambda_.copy()
+        for d in documents:
+            present = words[self.counts[d, words] > 0]
+            new = responsibilities(self.gamma[d], lambda_[present], pi)
+            change = self.counts[d, present, None] * (new - self.phi[d, present])
+            self.phi[d, present] = new
+            self.gamma[d] += change.sum(axis=0)
+            self.lambda_[present] += change
+
+    def token_pass(self, pairs: Iterable[tuple[int, int]]) -> None:
+        """Algorithm 3 to the letter: gamma, lambda and pi are refreshed after every pair."""
+        for d, v in pairs:
+            self.visit([d], np.array([v]))
+
+    def batch_pass(self, documents_steps: int = 100) -> None:
+        """Textbook batch inference: every document to its fixed point, then lambda."""
+        for d in range(len(self.counts)):
+            present = np.flatnonzero(self.counts[d])
+            n = self.counts[d, present]
+            for _ in range(documents_steps):
+                phi = responsibilities(self.gamma[d], self.lambda_[present], self.pi)
+                self.gamma[d] = self.alpha + n @ phi
+                self.phi[d, present] = phi
+        self.lambda_ = self.eta[:, None] + np.einsum("dv,dvk->vk", self.counts, self.phi)
+
+    def bound_f(self) -> float:
+        """The evidence lower bound at this phi, with gamma and lambda at their sums."""
+        entropy = -np.sum(self.counts[:, :, None] * _x_log_x(self.phi))
+        return float(
+            np.sum(log_beta(self.gamma) - log_beta(self.alpha))
+            + np.sum(log_beta(self.lambda_.T) - log_beta(self.eta))
+            + entropy
+        )
+
+    def bound_l(self) -> float:
+        """The evidence lower bound of gamma and lambda at the best phi for them."""
+        return bound_l(self.counts, self.gamma, self.lambda_, self.alpha, self.eta)
+
+
+def responsibilities(gamma: np.ndarray, lambda_: np.ndarray, pi: np.ndarray) -> np.ndarray:
+    """phi of one document's words, shapes (K,), (n, K), (K,) -> (n, K)."""
+    return softmax(psi(gamma) + psi(lambda_) - psi(pi), axis=1)
+
+
+def _x_log_x(x: np.ndarray) -> np.ndarray:
+    return np.where(x > 0, x * np.log(np.where(x > 0, x, 1.0)), 0.0)
+
+
+def log_beta(x: np.ndarray) -> np.ndarray:
+    """Log of the multivariate beta function over the last axis."""
+    return gammaln(x).sum(axis=-1) - gammaln(x.sum(axis=-1))
+
+
+def bound_l(
+    counts: np.ndarray, gamma: np.ndarray, lambda_: np.ndarray, alpha: np.ndarray, eta: np.ndarray
+) -> float:
+    """The evidence lower bound of (gamma, lambda), with phi put at its best.
+
+    sum n log sum_k exp(Elog theta + Elog beta) - KL(q(theta) | alpha) - KL(q(beta) | eta)
+    """
+    log_theta = psi(gamma) - psi(gamma.sum(axis=1, keepdims=True))
+    log_topics = psi(lambda_) - psi(lambda_.sum(axis=0))
+    d, v = np.nonzero(counts)
+    likelihood = counts[d, v] @ logsumexp(log_theta[d] + log_topics[v], axis=1)
+    return float(
+        likelihood
+        - dirichlet_kl(gamma, alpha, log_theta).sum()
+        - dirichlet_kl(lambda_.T, eta, log_topics.T).sum()
+    )
+
+
+def dirichlet_kl(q: np.ndarray, p: np.ndarray, expected_log: np.ndarray) -> np.ndarray:
+    """KL(Dirichlet(q) | Dirichlet(p)) of each row, E log x under q given."""
+    return log_beta(np.broadcast_to(p, q.shape)) - log_beta(q) + ((q - p) * expected_log).sum(-1)
+
+
+def log_evidence_one_topic(counts: np.ndarray, eta: np.ndarray) -> float:
+    """log p(words) for K = 1, exact: every token comes from the one topic."""
+    return float(log_beta(eta + counts.sum(axis=0)) - log_beta(eta))
+
+
+def log_evidence(counts: np.ndarray, alpha: np.ndarray, eta: np.ndarray) -> float:
+    """log p(words), exact, by summing over the topics of all tokens: K ** tokens terms."""
+    n_topics = len(alpha)
+    d, v = np.nonzero(counts)
+    repeats = counts[d, v].astype(int)
+    d, v = np.repeat(d, repeats), np.repeat(v, repeats)
+    terms = []
+    for z in itertools.product(range(n_topics), repeat=len(d)):
+        by_document = np.zeros((len(counts), n_topics))
+        by_topic = np.zeros((n_topics, counts.shape[1]))
+        np.add.at(by_document, (d, list(z)), 1)
+        np.add.at(by_topic, (list(z), v), 1)
+        terms.append(
+            np.sum(log_beta(alpha + by_document) - log_beta(alpha))
+            + np.sum(log_beta(eta + by_topic) - log_beta(eta))
+        )
+    return float(logsumexp(terms))
+
+
+def simulate(
+    n_documents: int, n_words: int, n_topics: int, length: int, seed: int
+) -> tuple[np.ndarray, np.ndarray]:
+    """Counts (D, V) of LDA with well separated topics, and the topics (K, V)."""
+    random = np.random.default_rng(seed)
+    topics = np.full((n_topics, n_words), 0.02 / n_words)
+    own = np.array_split(np.arange(n_words), n_topics)
+    for k, words in enumerate(own):
+        topics[k, words] += 0.98 * random.dirichlet(np.full(len(words), 2.0))
+    theta = random.dirichlet(np.full(n_topics, 0.2), n_documents)
+    counts = np.stack([random.multinomial(length, p) for p in theta @ topics])
+    return counts.astype(np.float32), topics

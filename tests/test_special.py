@@ -1,0 +1,132 @@
+"""The error bounds that the docstring of `special` states, against scipy."""
+
+import numpy as np
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+from scipy.special import gammaln, psi
+
+from esvi_shm import special
+from esvi_shm.compile import kernel
+
+SMALLEST_NORMAL = np.finfo(np.float32).tiny
+
+
+@kernel
+def digamma_of(x, out):
+    """special.digamma of each, in a loop: as kernels use it."""
+    for i in range(x.shape[0]):
+        out[i] = special.digamma(x[i])
+
+
+@kernel
+def log_gamma_of(x, out):
+    """special.log_gamma of each."""
+    for i in range(x.shape[0]):
+        out[i] = special.log_gamma(x[i])
+
+
+@kernel
+def log_of(x, out):
+    """special.log of each."""
+    for i in range(x.shape[0]):
+        out[i] = special.log(x[i])
+
+
+@kernel
+def exp_negative_of(x, out):
+    """special.exp_negative of each."""
+    for i in range(x.shape[0]):
+        out[i] = special.exp_negative(x[i])
+
+
+def applied(function, x):
+    out = np.empty(len(x))
+    function(np.asarray(x, np.float64), out)
+    return out
+
+
+POSITIVE = np.concatenate([np.geomspace(1e-3, 1e12, 20001), np.linspace(0.5, 20, 20001)])
+
+
+@pytest.mark.parametrize(
+    ("function", "exact", "absolute", "relative"),
+    [
+        (digamma_of, psi, 1e-13, 1e-13),
+        (log_gamma_of, gammaln, 1e-12, 1e-13),
+        (log_of, np.log, 1e-15, 1e-14),
+    ],
+)
+def test_errors_are_below_the_stated_bounds(function, exact, absolute, relative):
+    got, wanted = applied(function, POSITIVE), exact(POSITIVE)
+    allowed = absolute + relative * np.abs(wanted)
+    worst = np.argmax(np.abs(got - wanted) / allowed)
+    assert abs(got[worst] - wanted[worst]) <= allowed[worst], POSITIVE[worst]
+
+
+@pytest.mark.parametrize("function", [digamma_of, log_gamma_of])
+def test_smallest_priors_keep_their_digits(function):
+    """Below the range of the stated bounds, down to the smallest prior: relative 1e-12."""
+    x = np.geomspace(1e-6, 1e-3, 1001)
+    exact = psi if function is digamma_of else gammaln
+    np.testing.assert_allclose(applied(function, x), exact(x), rtol=1e-12)
+
+
+def test_exp_of_negative_numbers():
+    x = np.concatenate([np.linspace(-700, 0, 70001), -np.geomspace(1e-300, 1, 1001), [0.0]])
+    np.testing.assert_allclose(applied(exp_negative_of, x), np.exp(x), rtol=1e-13)
+    assert (applied(exp_negative_of, [-700.0001, -745.0, -1e4, -1e9]) == 0).all()
+
+
+def row_of(x, room=0):
+    out = np.full(len(x) + room, np.float32(7))
+    largest = special.exp_digamma_row(np.asarray(x, np.float32), out)
+    return largest, out
+
+
+def assert_row_is_right(x):
+    x = np.asarray(x, np.float32)
+    top, out = row_of(x)
+    exact = psi(x.astype(np.float64))
+    assert top == pytest.approx(exact.max(), rel=1e-13, abs=1e-13)
+    wanted = np.exp(exact - exact.max())
+    # The bound is stated for values above 1e-19 of the largest; those below may be 0.
+    allowed = wanted * (1e-6 + 3e-7 / x) + np.where(wanted < 1e-19, 1e-19, 0)
+    wrong = np.abs(out - wanted) > allowed
+    assert not wrong.any(), (x[wrong], out[wrong], wanted[wrong])
+    assert ((out == 0) | (out >= SMALLEST_NORMAL)).all()
+    assert out.max() <= 1 + 1e-6
+    # As close to the largest value as a float32 can be, so that no row underflows whole.
+    assert out[np.argmax(x)] == pytest.approx(1, abs=1e-6)
+
+
+values = st.floats(-6, 12).map(lambda e: 10.0**e)
+
+
+@given(st.lists(values, min_size=1, max_size=70))
+@example([1e-6])
+@example([1e12])
+@example([1e-6, 1e12])
+@example([1e-6, 1.0000001e-6, 1e-6])
+@example([1e-3, 1e-3, 5.0])
+@example([0.1, 2.0, 1e12])
+def test_rows_of_exp_digamma(x):
+    assert_row_is_right(x)
+
+
+@given(st.lists(st.floats(-3, 3).map(lambda e: 10.0**e), min_size=1, max_size=70))
+def test_rows_of_common_size(x):
+    assert_row_is_right(x)
+
+
+def test_rows_over_the_whole_range():
+    for largest in (1e-3, 0.5, 10.0, 1e4, 1e12):
+        x = np.geomspace(1e-3, largest, 4001)
+        assert_row_is_right(x)
+
+
+@pytest.mark.parametrize("n_topics", range(1, 70))
+def test_only_the_first_places_of_a_row_are_written(n_topics):
+    _, out = row_of(np.linspace(0.1, 3, n_topics), room=5)
+    assert (out[n_topics:] == 7).all()
+    assert (out[:n_topics] != 7).all()
