@@ -3,18 +3,15 @@
 import numpy as np
 import pytest
 from hypothesis import given
-from hypothesis import strategies as st
 
 from tests import naive
 from tests.families.lda.play import (
-    Case,
     cases,
     documents_of,
     follow,
     look,
     margins_of,
     oracle_of,
-    play,
     words_of,
 )
 
