@@ -162,6 +162,6 @@ def simulate(
     own = np.array_split(np.arange(n_words), n_topics)
     for k, words in enumerate(own):
         topics[k, words] += 0.98 * random.dirichlet(np.full(len(words), 2.0))
-    theta = random.dirichlet(np.full(n_topics, 0.2), n_documents)
+    theta = random.dirichlet(np.full(n_topics, 0.1), n_documents)
     counts = np.stack([random.multinomial(length, p) for p in theta @ topics])
     return counts.astype(np.float32), topics

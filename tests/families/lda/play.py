@@ -129,6 +129,24 @@ def look(fit: SerialFit, counts: np.ndarray) -> Seen:
     )
 
 
+def put(fit: SerialFit, counts: np.ndarray, phi: np.ndarray) -> None:
+    """Have the fit hold this phi (D, V, K), and gamma, lambda and pi to match."""
+    phi_doc, phi_word = margins_of(fit, counts, phi)
+    for p, shard in enumerate(fit.shards):
+        first = documents_of(fit, p).start
+        words = fit.corpus_arrays["word_ids"][shard["word_row"]]
+        if fit.config.storage == "full":
+            documents = np.repeat(shard["row_doc"], np.diff(shard["row_ptr"]))
+            shard["phi"][:] = phi[first + documents, words[shard["pair_word"]]]
+            continue
+        shard["phi_word"][:] = phi_word[p, words]
+        for b, (lo, hi) in enumerate(pairwise(shard["block_row_ptr"])):
+            shard["phi_doc"][lo:hi] = phi_doc[first + shard["row_doc"][lo:hi], b]
+    for name in ("sum_documents", "sum_words"):
+        for worker in fit.workers:
+            worker.command(name)
+
+
 def oracle_of(fit: SerialFit, counts: np.ndarray) -> naive.Lda:
     """The oracle at the state of a fit with storage `full`."""
     eta = np.empty(fit.sizes.n_words)
@@ -140,3 +158,37 @@ def follow(lda: naive.Lda, fit: SerialFit, order: list[tuple[int, int]]) -> None
     """The oracle makes the same visits."""
     for p, b in order:
         lda.visit(documents_of(fit, p), words_of(fit, b))
+
+
+def priors_of(fit):
+    eta = np.empty(fit.sizes.n_words)
+    eta[fit.corpus_arrays["word_ids"]] = fit.shared["eta"]
+    return fit.shared["alpha"], eta
+
+
+def bound_noise(counts) -> float:
+    """Nats by which float32 may move the bound of so many tokens."""
+    return 1e-4 + 2e-5 * float(counts.sum())
+
+
+def assert_sums_hold(fit, counts):
+    """At a quiescent point, when drift has just been removed."""
+    seen, (alpha, eta) = look(fit, counts), priors_of(fit)
+    tokens = counts.sum(dtype=np.float64)
+    near = {"rtol": 3e-6, "atol": 1e-6}
+    np.testing.assert_allclose(seen.gamma, alpha + seen.phi_doc.sum(axis=1), **near)
+    np.testing.assert_allclose(seen.lambda_, eta[:, None] + seen.phi_word.sum(axis=0), **near)
+    np.testing.assert_allclose(seen.pi, seen.phi_word.sum(axis=1), **near)
+    np.testing.assert_allclose(seen.pi.sum(axis=0) + eta.sum(), seen.lambda_.sum(axis=0), rtol=1e-5)
+    room = {"rtol": 2e-5, "atol": 1e-5}
+    of_documents = counts.sum(axis=1, dtype=np.float64)
+    np.testing.assert_allclose(seen.gamma.sum(axis=1), of_documents + alpha.sum(), **room)
+    of_words = counts.sum(axis=0, dtype=np.float64)
+    np.testing.assert_allclose(
+        seen.lambda_.sum(axis=1), of_words + eta * fit.config.n_topics, **room
+    )
+    np.testing.assert_allclose(seen.pi.sum(), tokens, **room)
+    for d in np.flatnonzero(of_documents == 0):
+        assert (fit.gamma[d] == alpha.astype(np.float32)).all()
+    for v in np.flatnonzero(of_words == 0):
+        assert (fit.lambda_[v] == eta[v].astype(np.float32)).all()

@@ -6,44 +6,17 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests import naive
-from tests.families.lda.play import cases, look, oracle_of, play
+from tests.families.lda.play import (
+    assert_sums_hold,
+    bound_noise,
+    cases,
+    look,
+    oracle_of,
+    play,
+    priors_of,
+)
 
 storages = pytest.mark.parametrize("storage", ["margins", "full"])
-
-
-def priors_of(fit):
-    eta = np.empty(fit.sizes.n_words)
-    eta[fit.corpus_arrays["word_ids"]] = fit.shared["eta"]
-    return fit.shared["alpha"], eta
-
-
-def bound_noise(counts) -> float:
-    """Nats by which float32 may move the bound of so many tokens."""
-    return 1e-4 + 2e-5 * float(counts.sum())
-
-
-def assert_sums_hold(fit, counts):
-    """At a quiescent point, when drift has just been removed."""
-    seen, (alpha, eta) = look(fit, counts), priors_of(fit)
-    n_documents, n_words = counts.shape
-    tokens = counts.sum(dtype=np.float64)
-    near = {"rtol": 3e-6, "atol": 1e-6}
-    np.testing.assert_allclose(seen.gamma, alpha + seen.phi_doc.sum(axis=1), **near)
-    np.testing.assert_allclose(seen.lambda_, eta[:, None] + seen.phi_word.sum(axis=0), **near)
-    np.testing.assert_allclose(seen.pi, seen.phi_word.sum(axis=1), **near)
-    np.testing.assert_allclose(seen.pi.sum(axis=0) + eta.sum(), seen.lambda_.sum(axis=0), rtol=1e-5)
-    room = {"rtol": 2e-5, "atol": 1e-5}
-    of_documents = counts.sum(axis=1, dtype=np.float64)
-    np.testing.assert_allclose(seen.gamma.sum(axis=1), of_documents + alpha.sum(), **room)
-    of_words = counts.sum(axis=0, dtype=np.float64)
-    np.testing.assert_allclose(
-        seen.lambda_.sum(axis=1), of_words + eta * fit.config.n_topics, **room
-    )
-    np.testing.assert_allclose(seen.pi.sum(), tokens, **room)
-    for d in np.flatnonzero(of_documents == 0):
-        assert (fit.gamma[d] == alpha.astype(np.float32)).all()
-    for v in np.flatnonzero(of_words == 0):
-        assert (fit.lambda_[v] == eta[v].astype(np.float32)).all()
 
 
 def assert_within_priors(fit, counts):

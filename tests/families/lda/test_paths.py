@@ -1,0 +1,81 @@
+"""The rare paths: pairs in the log domain, and sums over thousands of documents."""
+
+import numpy as np
+import pytest
+
+from esvi_shm.families.lda.update import FLUSH_ROWS
+from tests.families.lda.play import follow, look, margins_of, oracle_of, play, put, stored_phi
+from tests.families.lda.test_visits import assert_visit_is_right
+
+storages = pytest.mark.parametrize("storage", ["margins", "full"])
+
+
+def disjoint_fit(storage, **options):
+    """Each third of the documents has words and a topic of its own, and a trace of all others.
+
+    A hundredth of a token of a word elsewhere: E(0.011) is e**-91 of nothing.
+    """
+    counts = np.full((6, 9), 0.01, np.float32)
+    phi = np.zeros((6, 9, 3))
+    for k in range(3):
+        counts[2 * k : 2 * k + 2, 3 * k : 3 * k + 3] = 400 + k
+        phi[2 * k : 2 * k + 2, :, k] = 1
+    fit = play(counts, n_topics=3, storage=storage, alpha=1e-3, eta=1e-3, **options)
+    put(fit, counts, phi)
+    return counts, fit
+
+
+@storages
+def test_pairs_without_a_common_topic_go_through_the_log_domain(storage):
+    counts, fit = disjoint_fit(storage, n_workers=2, n_blocks=3)
+    for _ in range(2):
+        for worker in range(2):
+            for block in range(3):
+                # Only that path writes here.
+                phi = fit.workers[worker].scratch.pair_phi
+                phi[:] = 0
+                assert_visit_is_right(fit, counts, worker, block)
+                assert phi.sum() == pytest.approx(1, abs=1e-12)
+
+
+@storages
+def test_the_log_domain_takes_part_in_the_bound(storage):
+    counts, fit = disjoint_fit(storage, n_blocks=2)
+    lda = oracle_of(disjoint_fit("full", n_blocks=2)[1], counts)
+    for _ in range(3):
+        fit.run_pass([(0, 0), (0, 1)])
+        follow(lda, fit, [(0, 0), (0, 1)])
+        bound = fit.bound()
+        assert bound.elbo_f == pytest.approx(lda.bound_f(), abs=0.01)
+        assert bound.elbo == pytest.approx(lda.bound_l(), abs=0.01)
+    assert fit.workers[0].scratch.pair_phi.any()
+
+
+@storages
+def test_thousands_of_documents_follow_the_equations(storage):
+    random = np.random.default_rng(3)
+    counts = np.zeros((2 * FLUSH_ROWS + 50, 4))
+    for column in range(2):
+        counts[np.arange(len(counts)), random.integers(0, 4, len(counts))] = column + 1
+    fit = play(counts, n_topics=3, start="random", storage=storage)
+    assert np.diff(fit.shards[0]["block_row_ptr"]).max() > 2 * FLUSH_ROWS
+    assert_visit_is_right(fit, counts, 0, 0)
+
+
+@storages
+def test_sums_over_documents_are_flushed_to_float64(storage):
+    """A float32 at 1e9 does not notice a document more; after a flush it does again."""
+    counts = np.ones((3 * FLUSH_ROWS, 1))
+    counts[0] = 1e9
+    fit = play(counts, n_topics=2, alpha=1.0, start="random", storage=storage)
+    lda = oracle_of(play(counts, n_topics=2, alpha=1.0, start="random", storage="full"), counts)
+    small_ones = counts[1:FLUSH_ROWS].sum()
+    fit.visit(0, 0)
+    follow(lda, fit, [(0, 0)])
+    if storage == "margins":
+        # Exact but for the rows before the first flush and the rounding of the result, 64.
+        error = fit.shards[0]["phi_word"].sum(dtype=np.float64) - counts.sum()
+    else:
+        phi = margins_of(fit, counts, stored_phi(fit))[1]
+        error = look(fit, counts).pi[0, 0] - phi.sum(axis=(0, 1))[0]
+    assert abs(error) <= small_ones + 128

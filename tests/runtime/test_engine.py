@@ -1,0 +1,194 @@
+"""Whole fits: what they end with, whatever the route, the storage and the number of workers."""
+
+import numpy as np
+import pytest
+
+from esvi_shm.errors import ParameterError
+from esvi_shm.runtime.engine import Observer
+from esvi_shm.runtime.routes import ROUTES
+from esvi_shm.runtime.serial import SerialFit
+from tests.families.lda.play import bound_noise, look, play
+from tests.families.lda.test_recovery import farthest_topic
+from tests.naive import bound_l, simulate
+from tests.runtime.fits import COUNTS, TOPICS
+
+FOREVER = 10**6
+
+
+def assert_right(ended, n_passes):
+    ended.assert_consistent()
+    ended.assert_passes_are_whole(n_passes)
+    result = ended.result
+    if ended.layout.config.route in ("lap", "ring"):
+        assert result.pairs == n_passes * np.count_nonzero(COUNTS)
+    gamma, lambda_ = look(ended.serial, COUNTS)[:2]
+    wanted = bound_l(COUNTS, gamma, lambda_, result.alpha, result.eta)
+    last = result.history[-1]
+    assert last.elbo == pytest.approx(wanted, abs=bound_noise(COUNTS))
+    assert last.elbo_f <= last.elbo + bound_noise(COUNTS)
+    # It has learned something, and the H of every (shard, block) was left by its last visit.
+    assert last.elbo_f > play(COUNTS, n_topics=3).bound().elbo + 50
+    assert last.elbo - last.elbo_f < 20
+
+
+@pytest.mark.parametrize("n_workers", [1, 2, 3])
+@pytest.mark.parametrize("storage", ["margins", "full"])
+@pytest.mark.parametrize("route", ROUTES)
+def test_every_route_and_storage(threaded_fit, route, storage, n_workers):
+    ended = threaded_fit(
+        route=route, storage=storage, n_workers=n_workers, n_passes=20, evaluate_every=7
+    )
+    assert_right(ended, 20)
+    assert [round(r.passes) for r in ended.result.history] == [7, 14, 20]
+
+
+@pytest.mark.parametrize(
+    ("route", "storage", "n_workers"),
+    [("lap", "margins", 3), ("ring", "full", 2), ("random", "margins", 1), ("balanced", "full", 2)],
+)
+def test_with_true_processes(fit, route, storage, n_workers):
+    ended = fit(route=route, storage=storage, n_workers=n_workers, n_passes=20)
+    assert len(fit.pids) == n_workers
+    assert_right(ended, 20)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("n_workers", [1, 2, 3])
+@pytest.mark.parametrize("storage", ["margins", "full"])
+@pytest.mark.parametrize("route", ROUTES)
+def test_every_route_and_storage_with_true_processes(fit, route, storage, n_workers):
+    assert_right(fit(route=route, storage=storage, n_workers=n_workers, n_passes=20), 20)
+
+
+@pytest.mark.parametrize("start", ["seeded", "scikit-learn", "random"])
+def test_the_engine_starts_as_the_serial_fit_does(threaded_fit, start):
+    ended = threaded_fit(start=start, n_passes=0)
+    ended.assert_consistent()
+    ended.assert_passes_are_whole(0)
+    (record,) = ended.result.history
+    serial = play(COUNTS, n_topics=3, n_workers=2, n_blocks=5, start=start)
+    np.testing.assert_array_equal(ended.serial.gamma, serial.gamma)
+    np.testing.assert_array_equal(ended.serial.lambda_, serial.lambda_)
+    assert (record.elbo, record.elbo_f) == serial.bound()
+
+
+def bits(ended):
+    """All that a fit ends with, as bytes."""
+    seen = look(ended.serial, COUNTS)
+    history = np.array([(r.passes, r.elbo, r.elbo_f) for r in ended.result.history])
+    return [array.tobytes() for array in (*seen, history)]
+
+
+OPTIONS = {"deterministic": True, "n_passes": 10, "evaluate_every": 4}
+
+
+@pytest.mark.parametrize("storage", ["margins", "full"])
+@pytest.mark.parametrize("route", ["lap", "ring"])
+@pytest.mark.parametrize("n_workers", [1, 2, 3])
+def test_deterministic_fits_repeat_to_the_bit(threaded_fit, route, storage, n_workers):
+    options = {"route": route, "storage": storage, "n_workers": n_workers, **OPTIONS}
+    first = threaded_fit(**options)
+    assert_right(first, 10)
+    for _ in range(4):
+        assert bits(threaded_fit(**options)) == bits(first)
+    assert bits(threaded_fit(**options, seed=1)) != bits(first)
+
+
+def test_deterministic_fits_with_true_processes_repeat_to_the_bit(fit, monkeypatch):
+    first, second = fit(**OPTIONS), fit(**OPTIONS)
+    assert bits(first) == bits(second)
+
+
+def test_a_deterministic_fit_with_one_worker_is_the_serial_schedule(threaded_fit):
+    ended = threaded_fit(n_workers=1, route="ring", **OPTIONS)
+    serial: SerialFit = play(COUNTS, n_topics=3, n_blocks=5)
+    for pass_ in range(1, 11):
+        serial.run_pass()
+        if pass_ in (4, 8, 10):
+            serial.bound()
+    np.testing.assert_array_equal(ended.serial.gamma, serial.gamma)
+    np.testing.assert_array_equal(ended.serial.lambda_, serial.lambda_)
+
+
+def test_one_worker_and_more_reach_the_same_bound(threaded_fit):
+    counts, _ = simulate(60, 30, 3, 60, seed=4)
+    reached = [
+        threaded_fit(counts, n_workers=n, n_passes=150, evaluate_every=0).result.history[-1].elbo
+        for n in (1, 2, 3)
+    ]
+    assert np.ptp(reached) < 1e-3 * abs(reached[0])
+
+
+def test_topics_are_recovered_by_true_processes(fit):
+    fits = [fit(n_passes=60, seed=seed, start="scikit-learn") for seed in range(2)]
+    best = max(fits, key=lambda ended: ended.result.history[-1].elbo)
+    assert farthest_topic(best.serial.lambda_, TOPICS) < 0.2
+
+
+def test_it_stops_when_the_bound_rests(threaded_fit):
+    ended = threaded_fit(n_passes=FOREVER, evaluate_every=1, tol=1e-3)
+    assert ended.result.stopped == "tol"
+    *_, before, last = ended.result.history
+    assert abs(last.elbo - before.elbo) < 1e-3 * abs(before.elbo)
+    assert len(ended.result.history) == ended.result.passes > 2
+    ended.assert_consistent()
+
+
+@pytest.mark.parametrize("deterministic", [False, True])
+def test_it_stops_when_its_time_is_up(threaded_fit, deterministic):
+    options = {"n_passes": FOREVER, "evaluate_every": 0, "max_time": 0.1}
+    ended = threaded_fit(deterministic=deterministic, **options)
+    assert ended.result.stopped == "max_time"
+    assert 0 < ended.result.passes < FOREVER
+    assert ended.result.fit_seconds >= 0.1
+    # Every visit left its H, since nobody knew which would be the last.
+    assert np.isfinite(ended.result.history[-1].elbo_f)
+    ended.assert_consistent()
+
+
+def test_observers_are_told_everything_in_order(threaded_fit):
+    told = []
+
+    class Watching(Observer):
+        def planned(self, layout):
+            told.append("planned")
+
+        def stage(self, name):
+            told.append(name)
+
+        def evaluated(self, record):
+            told.append(record.passes)
+
+        def progress(self, pairs, total_pairs, fit_seconds):
+            assert 0 <= pairs <= total_pairs == 6 * np.count_nonzero(COUNTS)
+            assert fit_seconds >= 0
+
+    threaded_fit(observer=Watching(), n_passes=6, evaluate_every=3)
+    assert told == ["planned", "compile", "workers", "start", "passes", 3, 6]
+
+
+def test_numbers_are_lowered_to_what_there_is_work_for(threaded_fit):
+    counts = np.array([[3.0, 1.0], [0.0, 2.0]])
+    ended = threaded_fit(counts, n_workers=5, n_blocks=9, n_passes=3)
+    assert (ended.layout.config.n_workers, ended.layout.config.n_blocks) == (2, 2)
+    ended.assert_consistent(counts)
+    ended.assert_passes_are_whole(3)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"route": "tour"}, "route must be one of balanced, lap, random, ring, got 'tour'"),
+        ({"route": "random", "deterministic": True}, "route must be lap or ring in a determinis"),
+        ({"storage": "disk"}, "storage must be one of full, margins, got 'disk'"),
+        ({"start": "cold"}, "start must be one of random, scikit-learn, seeded, got 'cold'"),
+        ({"family": "x"}, "family must be one of lda, got 'x'"),
+        ({"inference": "em"}, "inference must be one of vb, got 'em'"),
+        ({"alpha": np.ones(2)}, r"alpha must be a number or have 3 values, got \(2,\)"),
+        ({"eta": np.ones(2)}, r"eta must be a number or have 24 values, got \(2,\)"),
+    ],
+)
+def test_bad_names_are_refused_before_anything_is_allocated(threaded_fit, options, message):
+    with pytest.raises(ParameterError, match=message):
+        threaded_fit(**options)
+    assert threaded_fit.runs == []
