@@ -22,12 +22,13 @@ block after its current visit, and the fit ends with what it has; a second one a
 every end no worker and no segment is left.
 """
 
+import contextlib
 import logging
 import os
 import signal
 import threading
 import time
-from collections.abc import Generator
+from collections.abc import Generator, Iterator
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
@@ -50,8 +51,8 @@ from esvi_shm.shared.preflight import choose_backing
 from esvi_shm.shared.ring import EMPTY, pop_any, try_push
 from esvi_shm.shared.segments import Run
 
-#: Seconds between two looks at the rings into home.
-LOOK = 0.001
+#: Seconds that home sleeps at most between two looks at signals, time and progress.
+LOOK = 0.05
 #: Seconds between two looks at the workers' signs of life.
 WATCH = 1.0
 
@@ -252,11 +253,12 @@ class _Fit:
 
     def run(self) -> Result:
         self.observer.stage("workers")
+        bell = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
         setups = [
-            Setup(p, self.config, self.layout.sizes, self.handles, os.getpid())
+            Setup(p, self.config, self.layout.sizes, self.handles, os.getpid(), bell)
             for p in range(self.P)
         ]
-        with Workers(setups) as self.workers:
+        with _closing(bell), Workers(setups, bell) as self.workers:
             self.workers.wait_ready()
             self.ready = self.last_watch = time.perf_counter()
             self.observer.stage("start")
@@ -404,6 +406,14 @@ class _Fit:
     def workers_peak(self) -> list[int]:
         """Peak private memory of each worker, in bytes."""
         return self.workers.peak_private_bytes
+
+
+@contextlib.contextmanager
+def _closing(descriptor: int) -> Iterator[None]:
+    try:
+        yield
+    finally:
+        os.close(descriptor)
 
 
 class _Clock:

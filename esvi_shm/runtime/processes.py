@@ -36,12 +36,22 @@ _log = logging.getLogger(__name__)
 
 
 class Workers:
-    """The worker processes of one fit; a context that leaves none behind."""
+    """The worker processes of one fit; a context that leaves none behind.
 
-    def __init__(self, setups: list[Setup]) -> None:
+    Parameters
+    ----------
+    setups : list of Setup
+    bell : int
+        The eventfd that workers write to when they have put something into a ring of home's:
+        home sleeps on it instead of polling, and the rings stay without a lock.
+    """
+
+    def __init__(self, setups: list[Setup], bell: int) -> None:
         self._processes: list[subprocess.Popen[bytes]] = []
         self._pipes: list[Any] = []
+        self._bell = bell
         self._poll = select.poll()
+        self._poll.register(bell, select.POLLIN)
         self._of_descriptor: dict[int, int] = {}
         self._pidfds: list[int] = []
         self._beats = np.zeros(len(setups), np.int64)
@@ -72,7 +82,7 @@ class Workers:
                 [sys.executable, "-P", "-c", code],
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
-                pass_fds=[theirs.fileno()],
+                pass_fds=[theirs.fileno(), setup.bell],
                 env=environment,
             )
         finally:
@@ -118,13 +128,16 @@ class Workers:
             raise WorkerError(f"worker {worker} failed: {first}\n{rest}")
 
     def check(self, seconds: float = 0.0) -> None:
-        """Wait up to `seconds`; raise if a worker has ended.
+        """Wait up to `seconds` for the bell; raise if a worker has ended.
 
         Raises
         ------
         WorkerError
         """
         for descriptor, _ in self._poll.poll(seconds * 1000):
+            if descriptor == self._bell:
+                os.eventfd_read(self._bell)
+                continue
             worker = self._of_descriptor[descriptor]
             if self._pipes[worker].poll():
                 self._read(worker)

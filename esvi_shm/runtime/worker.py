@@ -56,6 +56,7 @@ class Setup:
     sizes: Sizes
     handles: dict[str, Handle]
     parent: int
+    bell: int  # eventfd that wakes the main process
 
 
 class Worker:
@@ -63,7 +64,8 @@ class Worker:
 
     def __init__(self, setup: Setup) -> None:
         segments = {label: attach(handle) for label, handle in setup.handles.items()}
-        self.p, self.home, self.parent = setup.worker, setup.sizes.n_workers, setup.parent
+        self.p, self.home = setup.worker, setup.sizes.n_workers
+        self.parent, self.bell = setup.parent, setup.bell
         # Before the first touch: the pages of this shard's state come to lie near this core.
         segments[f"state_{self.p}"].reserve()
         arrays = {label: segment.arrays for label, segment in segments.items()}
@@ -119,7 +121,7 @@ class Worker:
         """Run a command and answer; False after the one that ends the worker."""
         if index != blocks.STOP:
             self.family.command(self.commands[index - 1])
-        try_push(self.rings[self.home, self.p], blocks.command_id(index))
+        self._send(blocks.command_id(index), self.home)
         return index != blocks.STOP
 
     def _arrived(self, block: int) -> None:
@@ -157,8 +159,13 @@ class Worker:
         else:
             following = self.route.next_stop(block, step, self.rings)
         self.blocks[block, PLACE] = following
-        # The release in the push publishes all of the above, and the block's rows.
-        try_push(self.rings[following, self.p], block)
+        self._send(block, following)
+
+    def _send(self, value: int, receiver: int) -> None:
+        # The release in the push publishes all that was written before, and the block's rows.
+        try_push(self.rings[receiver, self.p], value)
+        if receiver == self.home:
+            os.eventfd_write(self.bell, 1)
 
 
 def _pairs_of_blocks(shard: dict[str, np.ndarray]) -> list[int]:

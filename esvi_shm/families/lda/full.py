@@ -13,8 +13,10 @@ from esvi_shm.compile import kernel
 from esvi_shm.families.lda.starts import random_phi_into
 from esvi_shm.families.lda.update import (
     FLUSH_ROWS,
+    FLUSH_WORDS,
     TINY,
     entropy,
+    flush_moved,
     given_factors_into,
     phi_by_logs_into,
     topic_factors_into,
@@ -109,17 +111,23 @@ def settle_words(shard, block, lambda_, phi, eta, frozen, want_entropy, scratch,
     rows, length = scratch.rows, scratch.theta.shape[0]
     n_topics = lambda_.shape[1]
     first = block_word_ptr[block]
+    moved = scratch.total[:n_topics]
+    moved[:] = 0.0
     for i in range(block_word_ptr[block + 1] - first):
         lambda_row = lambda_[word_row[first + i]]
         prior = eta[word_row[first + i]]
         change = rows[2 * length * i + length : 2 * length * (i + 1)]
+        if spill.shape[0] > 0:
+            more = spill[i]
+            for k in range(n_topics):
+                change[k] += more[k]
         for k in range(n_topics):
-            total = np.float64(change[k])
-            if spill.shape[0] > 0:
-                total += spill[i, k]
-            pi_own[k] += total
+            moved[k] += change[k]
             if not frozen:
-                lambda_row[k] = max(lambda_row[k] + np.float32(total), prior)
+                lambda_row[k] = max(lambda_row[k] + change[k], prior)
+        if i % FLUSH_WORDS == FLUSH_WORDS - 1:
+            flush_moved(moved, pi_own)
+    flush_moved(moved, pi_own)
     return 0.0
 
 

@@ -14,9 +14,11 @@ from esvi_shm.compile import kernel
 from esvi_shm.families.lda.starts import random_phi_into
 from esvi_shm.families.lda.update import (
     FLUSH_ROWS,
+    FLUSH_WORDS,
     TINY,
     cross_entropy,
     entropy,
+    flush_moved,
     flush_sums,
     given_factors_into,
     phi_by_logs_into,
@@ -189,26 +191,34 @@ def settle_words(shard, block, lambda_, phi, eta, frozen, want_entropy, scratch,
     n_topics = lambda_.shape[1]
     first = block_word_ptr[block]
     bound = 0.0
+    moved = scratch.total[:n_topics]
+    moved[:] = 0.0
     for i in range(block_word_ptr[block + 1] - first):
         row = rows[2 * length * i : 2 * length * (i + 1)]
         old = phi_word[first + i]
         lambda_row = lambda_[word_row[first + i]]
         prior = eta[word_row[first + i]]
         sums = row[length : length + n_topics]
-        for k in range(n_topics):
-            sums[k] *= row[k]
-        if spill.shape[0] > 0:
-            more = spill[i]
+        if spill.shape[0] > 0 or want_entropy:
             for k in range(n_topics):
-                sums[k] += more[k]
-        if want_entropy:
-            bound += cross_entropy(sums, row, n_topics)
+                sums[k] *= row[k]
+            if spill.shape[0] > 0:
+                more = spill[i]
+                for k in range(n_topics):
+                    sums[k] += more[k]
+            if want_entropy:
+                bound += cross_entropy(sums, row, n_topics)
+            row[:n_topics] = 1.0
         for k in range(n_topics):
-            change = sums[k] - old[k]
-            pi_own[k] += change
-            old[k] = sums[k]
+            new = sums[k] * row[k]
+            change = new - old[k]
+            moved[k] += change
+            old[k] = new
             if not frozen:
-                lambda_row[k] = max(lambda_row[k] + change, prior + sums[k])
+                lambda_row[k] = max(lambda_row[k] + change, prior + new)
+        if i % FLUSH_WORDS == FLUSH_WORDS - 1:
+            flush_moved(moved, pi_own)
+    flush_moved(moved, pi_own)
     return bound
 
 

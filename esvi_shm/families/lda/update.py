@@ -28,6 +28,8 @@ TINY = np.float32(1e-12)
 #: Sums over documents run in float32 for this many rows, then go to float64: a float32 sum
 #: over millions of documents stalls.
 FLUSH_ROWS = 4096
+#: The same for sums over words, of what a visit moves from topic to topic.
+FLUSH_WORDS = 1024
 
 
 class Scratch(NamedTuple):
@@ -35,7 +37,7 @@ class Scratch(NamedTuple):
 
     rows: np.ndarray  # float32 (2 n words,): factors and running sums of the visit's words
     theta: np.ndarray  # float32 (n,): factors of the document at hand
-    total: np.ndarray  # float32 (n,): sum over its words of count beta / s
+    total: np.ndarray  # float32 (n,): sum over its words of count beta / s; then moved mass
     norms: np.ndarray  # float32 (longest row,): s of its pairs
     pair_phi: np.ndarray  # float64 (K,): phi of a pair done in the log domain
     beat: np.ndarray  # int64 (1,), shared: counts rows done, a sign of life
@@ -192,6 +194,14 @@ def flush_sums(rows, length, n_topics, spill):
         for k in range(n_topics):
             total[k] += np.float64(row[k]) * np.float64(row[length + k])
             row[length + k] = 0.0
+
+
+@kernel
+def flush_moved(moved, pi_own):
+    """Add what was moved to the float64 sums, shape (K,) both; start it at 0."""
+    for k in range(pi_own.shape[0]):
+        pi_own[k] += moved[k]
+        moved[k] = 0.0
 
 
 @kernel
