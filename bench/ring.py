@@ -8,12 +8,11 @@ consumer checks that every id arrives once and in order.
 import argparse
 import multiprocessing
 import os
-import platform
 import statistics
 import time
 from multiprocessing.connection import Connection
-from pathlib import Path
 
+from bench import common
 from esvi_shm.compile import kernel
 from esvi_shm.shared.ring import EMPTY, initialise, ring_words, try_pop, try_push
 from esvi_shm.shared.segments import Handle, Run, attach
@@ -102,17 +101,6 @@ def measure(n_ids: int, capacity: int) -> float:
     return n_ids / seconds
 
 
-def machine() -> str:
-    """Return the processor's name, its cores, and the versions that matter."""
-    name = platform.processor() or platform.machine()
-    for line in Path("/proc/cpuinfo").read_text().splitlines():
-        if line.startswith("model name"):
-            name = line.split(":", 1)[1].strip()
-            break
-    cores = len(os.sched_getaffinity(0))
-    return f"{name}, {cores} cores, {platform.system()} {platform.release()}"
-
-
 def main() -> None:
     """Measure, and print each run, the median and the machine."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
@@ -121,7 +109,7 @@ def main() -> None:
     parser.add_argument("--runs", type=int, default=5)
     options = parser.parse_args()
     rates = [measure(options.ids, options.capacity) for _ in range(options.runs)]
-    print(f"machine:  {machine()}")
+    print(f"machine:  {common.describe(common.machine())}")
     print(f"capacity: {options.capacity}, ids a run: {options.ids}")
     print("runs:     " + ", ".join(f"{rate / 1e6:.1f}" for rate in rates) + " million ids/s")
     median = statistics.median(rates)

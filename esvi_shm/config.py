@@ -45,12 +45,14 @@ def choose(name: str, value: str, known: Iterable[str]) -> str:
 def prior_vector(name: str, value: Prior, length: int) -> np.ndarray:
     """A prior as a float64 vector: a scalar is repeated, a vector must have `length` values > 0.
 
+    A repeated scalar takes no memory: sizes are not yet checked against it when this is called.
+
     >>> prior_vector("alpha", 0.1, 2)
     array([0.1, 0.1])
     """
     vector = np.asarray(value, dtype=np.float64)
     if vector.ndim == 0:
-        return np.full(length, float(vector))
+        return np.broadcast_to(vector, (length,))
     if vector.shape != (length,):
         raise ParameterError(name, f"must be a number or have {length} values", vector.shape)
     return np.ascontiguousarray(vector)

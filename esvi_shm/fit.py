@@ -7,10 +7,11 @@ Parses, calls, prints. Only the standard library is imported at the top, so that
 import argparse
 import logging
 import sys
+from dataclasses import fields
 from typing import TYPE_CHECKING, Any
 
 from esvi_shm import __version__
-from esvi_shm.errors import EsviError
+from esvi_shm.errors import EsviError, ParameterError
 
 if TYPE_CHECKING:
     from esvi_shm.config import FitConfig
@@ -155,26 +156,29 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
+#: Option: name of the parameter in FitConfig, where they differ.
+_PARAMETERS = {
+    "topics": "n_topics",
+    "workers": "n_workers",
+    "blocks": "n_blocks",
+    "passes": "n_passes",
+}
+
+
 def _config(given: argparse.Namespace) -> "FitConfig":
     from esvi_shm.config import FitConfig
 
-    return FitConfig(
-        n_topics=given.topics,
-        inference=given.inference,
-        alpha=given.alpha,
-        eta=given.eta,
-        storage=given.storage,
-        start=given.start,
-        n_workers=given.workers,
-        n_blocks=given.blocks,
-        route=given.route,
-        deterministic=given.deterministic,
-        n_passes=given.passes,
-        evaluate_every=given.evaluate_every,
-        tol=given.tol,
-        max_time=given.max_time,
-        seed=given.seed,
-    )
+    values = {_PARAMETERS.get(name, name): value for name, value in vars(given).items()}
+    return FitConfig(**{f.name: values[f.name] for f in fields(FitConfig) if f.name in values})
+
+
+def _as_options(error: EsviError) -> str:
+    """The message, with a parameter called by the option that sets it."""
+    if isinstance(error, ParameterError):
+        options = {parameter: option for option, parameter in _PARAMETERS.items()}
+        option = options.get(error.name, error.name).replace("_", "-")
+        return str(error).replace(error.name, f"--{option}", 1)
+    return str(error)
 
 
 def _read(given: argparse.Namespace, progress: "Progress") -> "Corpus":
@@ -201,7 +205,7 @@ def _print_results(model: "FittedModel", n_words: int) -> None:
     summary = model.summary
     if n_words:
         print("topic  share  words")
-        for topic in model.topics(n_words):
+        for topic in model.iterate_topics(n_words):
             print(f"{topic.number:5d}  {topic.share:5.1%}  {' '.join(topic.words)}")
         print()
     print(
@@ -213,12 +217,13 @@ def _print_results(model: "FittedModel", n_words: int) -> None:
 
 
 def _run(given: argparse.Namespace) -> None:
-    config = _config(given)
     from esvi_shm import store
     from esvi_shm.model import FittedModel
     from esvi_shm.progress import Progress
     from esvi_shm.runtime import engine
 
+    config = _config(given)
+    engine.check(config)
     if given.out is not None:
         store.check_target(given.out)
     with Progress(given.quiet, given.log_json) as progress:
@@ -244,7 +249,7 @@ def main(arguments: list[str] | None = None) -> int:
         _run(given)
         sys.stdout.flush()
     except EsviError as error:
-        print(f"esvi_shm.fit: error: {error}", file=sys.stderr)
+        print(f"esvi_shm.fit: error: {_as_options(error)}", file=sys.stderr)
         return error.exit_code
     except KeyboardInterrupt:
         print("esvi_shm.fit: interrupted", file=sys.stderr)

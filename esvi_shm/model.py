@@ -144,36 +144,39 @@ class FittedModel:
         return self.history[-1].elbo
 
     def topics(self, n: int = 10) -> list[Topic]:
-        """The `n` most probable words of each topic.
+        """The `n` most probable words of each topic, as a list; see `iterate_topics`."""
+        return list(self.iterate_topics(n))
+
+    def iterate_topics(self, n: int = 10) -> Iterator[Topic]:
+        """The `n` most probable words of each topic, in the order of the topics.
 
         Parameters
         ----------
         n : int
 
-        Returns
-        -------
-        list of Topic, length K
-            In the order of the topics; of equally probable words the one first in the alphabet
-            comes first.
+        Yields
+        ------
+        Topic
+            Of equally probable words the one first in the alphabet comes first.
         """
         rows, word_ids = self.parameters.lambda_rows, self.parameters.word_ids
         pi = rows.sum(axis=0, dtype=np.float64)
         tokens = np.maximum(pi - self.eta.sum(), 0.0)
         shares = tokens / max(tokens.sum(), 1e-300)
         n = min(n, len(rows))
-        found = []
         # A column of a row-major array is slow to read alone.
         for first in range(0, rows.shape[1], 16):
             for k, column in enumerate(np.ascontiguousarray(rows[:, first : first + 16].T), first):
-                best = np.argpartition(-column, n - 1)[:n] if n else np.empty(0, int)
+                # All that tie with the last place, so that the choice is the alphabet's.
+                least = np.partition(column, -n)[-n] if n else np.inf
+                best = np.flatnonzero(column >= least)
                 ids = (best if word_ids is None else word_ids[best]).tolist()
                 ranked = sorted(
                     zip(-column[best], (self.words[v] for v in ids), strict=True), key=tuple
-                )
+                )[:n]
                 words = tuple(word for _, word in ranked)
                 weights = tuple(float(-value / pi[k]) for value, _ in ranked)
-                found.append(Topic(k, float(shares[k]), words, weights))
-        return found
+                yield Topic(k, float(shares[k]), words, weights)
 
     def save(self, folder: str) -> None:
         """Write the model directory; see `esvi_shm.store`."""

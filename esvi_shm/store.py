@@ -19,6 +19,7 @@ import json
 import os
 import platform
 import shutil
+import tempfile
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -36,7 +37,7 @@ _ARRAYS = ("lambda", "gamma", "alpha", "eta")
 
 
 def check_target(folder: str | os.PathLike[str]) -> Path:
-    """Make sure that a model can be saved there, before the work begins; writes nothing.
+    """Make sure that a model can be saved there, before the work begins; leaves no trace.
 
     Raises
     ------
@@ -54,8 +55,11 @@ def check_target(folder: str | os.PathLike[str]) -> Path:
     parent = target.absolute().parent
     while not parent.exists():
         parent = parent.parent
-    if not parent.is_dir() or not os.access(parent, os.W_OK | os.X_OK):
-        raise ModelError(f"{target}: {parent} is not a folder that can be written to")
+    try:
+        # Permission bits do not tell of a read-only or special file system; trying does.
+        os.rmdir(tempfile.mkdtemp(prefix=f".{target.name}.", dir=parent))
+    except OSError as error:
+        raise ModelError(f"{target}: cannot write in {parent}: {error.strerror}") from None
     return target
 
 

@@ -62,6 +62,10 @@ class Family(Protocol):
 
     def __init__(self, config: FitConfig, sizes: Sizes) -> None: ...
 
+    @staticmethod
+    def check(config: FitConfig) -> None:
+        """Raise ParameterError for a name that the family does not know."""
+
     def shared_specs(self) -> list[ArraySpec]:
         """Arrays of the parameters that travel, and what all workers read."""
 

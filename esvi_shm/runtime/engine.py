@@ -34,11 +34,12 @@ from typing import Any, NamedTuple
 import numpy as np
 import psutil
 
+from esvi_shm import families
 from esvi_shm.config import FitConfig
 from esvi_shm.corpus.corpus import Corpus
 from esvi_shm.errors import Interrupted
 from esvi_shm.families.contract import Bound
-from esvi_shm.runtime import blocks
+from esvi_shm.runtime import blocks, routes
 from esvi_shm.runtime.blocks import ALWAYS_ENTROPY, PAIRS, PLACE, RECALL, STEP, TARGET_PASS, VISITS
 from esvi_shm.runtime.layout import BLOCKS_PER_WORKER, Layout, fill, lay_out
 from esvi_shm.runtime.processes import ASKING_TO_STOP, Workers, private_bytes
@@ -135,6 +136,17 @@ def resolve(config: FitConfig, corpus: Corpus) -> FitConfig:
     return replace(config, n_workers=n_workers, n_blocks=min(n_blocks, corpus.n_words))
 
 
+def check(config: FitConfig) -> None:
+    """Refuse a configuration that no corpus can make right, before one is read.
+
+    Raises
+    ------
+    ParameterError
+    """
+    families.find(config.family).check(config)
+    routes.check(config)
+
+
 def plan(corpus: Corpus, config: FitConfig) -> Layout:
     """The layout that `fit` would use; allocates nothing."""
     return lay_out(corpus, resolve(config, corpus))
@@ -165,8 +177,8 @@ def fit(corpus: Corpus, config: FitConfig, observer: Observer | None = None) -> 
         At the second signal.
     """
     observer = observer or Observer()
+    check(config)
     layout = plan(corpus, config)
-    Route(layout.config.route, [], 1, 0, layout.config.deterministic)  # refuse bad names now
     observer.planned(layout)
     backing = choose_backing(layout.total_bytes)
     observer.stage("compile")
@@ -224,9 +236,7 @@ class _Fit:
         layout.model.initialise(self.arrays["corpus"], self.shared)
         shards = [self.arrays[f"shard_{p}"] for p in range(self.P)]
         self.stops = find_stops([shard["block_row_ptr"] for shard in shards])
-        self.route = Route(
-            self.config.route, self.stops, self.P, self.config.seed, self.config.deterministic
-        )
+        self.route = Route(self.config, self.stops)
         self.pairs_a_pass = sum(sizes.shard_pairs)
         self.visits_a_pass = sum(len(s) for s in self.stops)
         # Where a visit need not be the shard's last of the pass, every visit must leave its H;

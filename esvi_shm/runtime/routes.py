@@ -19,11 +19,24 @@ A visit waits only for visits of earlier steps, so nobody waits for ever.
 
 import numpy as np
 
-from esvi_shm.config import choose
+from esvi_shm.config import FitConfig, choose
+from esvi_shm.counter import shuffled
 from esvi_shm.errors import ParameterError
 from esvi_shm.shared.ring import size_guess
 
 ROUTES = ("lap", "ring", "random", "balanced")
+
+
+def check(config: FitConfig) -> None:
+    """Refuse a route that is not known or cannot be deterministic.
+
+    Raises
+    ------
+    ParameterError
+    """
+    choose("route", config.route, ROUTES)
+    if config.deterministic and config.route in ("random", "balanced"):
+        raise ParameterError("route", "must be lap or ring in a deterministic fit", config.route)
 
 
 class Route:
@@ -31,31 +44,17 @@ class Route:
 
     Parameters
     ----------
-    name : str
-        One of `ROUTES`.
+    config : FitConfig
+        Checked; with the number of workers.
     stops : list of int arrays
         For each block the workers that have pairs with it, ascending.
-    seed : int
-    deterministic : bool
-        Use the fixed schedule; only `lap` and `ring` can.
-
-    Raises
-    ------
-    ParameterError
     """
 
-    def __init__(
-        self, name: str, stops: list[np.ndarray], n_workers: int, seed: int, deterministic: bool
-    ) -> None:
-        choose("route", name, ROUTES)
-        if deterministic and name in ("random", "balanced"):
-            raise ParameterError("route", "must be lap or ring in a deterministic fit", name)
-        self.name, self.stops, self.n_workers, self.seed = name, stops, n_workers, seed
-        self.deterministic = deterministic
+    def __init__(self, config: FitConfig, stops: list[np.ndarray]) -> None:
+        assert config.n_workers is not None
+        self.name, self.stops, self.n_workers = config.route, stops, config.n_workers
+        self.seed, self.deterministic = config.seed, config.deterministic
         self._groups_of: tuple[int, np.ndarray] = (-1, np.empty(0, int))
-
-    def _random(self, *key: int) -> np.random.Generator:
-        return np.random.Generator(np.random.Philox(key=[self.seed, 0xB10C], counter=[0, *key, 0]))
 
     def _groups(self, pass_: int) -> np.ndarray:
         """Group of each block in a pass of the deterministic schedule."""
@@ -63,7 +62,7 @@ class Route:
             n_blocks = len(self.stops)
             order = np.arange(n_blocks)
             if self.name == "lap":
-                order = self._random(n_blocks, pass_).permutation(n_blocks)
+                order = shuffled(order, self.seed, n_blocks, pass_)
             groups = np.empty(n_blocks, int)
             groups[order] = np.arange(n_blocks) % self.n_workers
             self._groups_of = (pass_, groups)
@@ -97,14 +96,14 @@ class Route:
             group = self._groups(pass_)[block]
             return int(sorted(stops, key=lambda p: (p - group) % self.n_workers)[place])
         if self.name == "lap":
-            return int(self._random(block, pass_).permutation(stops)[place])
+            return int(shuffled(stops, self.seed, block, pass_)[place])
         if self.name == "ring":
             return int(stops[(block + step) % n])
         if self.name == "random":
-            return int(self._random(block, step).choice(stops))
+            return int(shuffled(stops, self.seed, block, step)[0])
         waiting = [sum(size_guess(ring) for ring in rings[p]) for p in stops]
-        shortest = np.flatnonzero(np.asarray(waiting) == min(waiting))
-        return int(stops[self._random(block, step).choice(shortest)])
+        shortest = stops[np.asarray(waiting) == min(waiting)]
+        return int(shuffled(shortest, self.seed, block, step)[0])
 
 
 def find_stops(block_row_ptrs: list[np.ndarray]) -> list[np.ndarray]:

@@ -13,6 +13,7 @@ import numpy as np
 
 from esvi_shm.config import FitConfig
 from esvi_shm.corpus.corpus import Corpus
+from esvi_shm.counter import shuffled
 from esvi_shm.families.contract import Bound
 from esvi_shm.runtime.blocks import initialise_control
 from esvi_shm.runtime.layout import fill, lay_out
@@ -112,4 +113,5 @@ def warm_up(config: FitConfig) -> None:
     initialise_control(control, 1, 1)
     try_push(control["rings"][0, 1], 0)
     size_guess(control["rings"][0, 1])
+    shuffled(np.arange(2), 0, 0, 0)
     pop_any(control["rings"][0], 0, 1)

@@ -80,9 +80,7 @@ class Worker:
         self.n_stops = [len(s) for s in stops]
         self.pairs = _pairs_of_blocks(shards[self.p])
         config = setup.config
-        self.route = Route(
-            config.route, stops, setup.sizes.n_workers, config.seed, config.deterministic
-        )
+        self.route = Route(config, stops)
         model = families.find(config.family)(config, setup.sizes)
         self.commands = model.commands
         beat = self.row[BEAT : BEAT + 1]

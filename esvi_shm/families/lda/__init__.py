@@ -49,10 +49,14 @@ class Model:
         "bound",
     )
 
-    def __init__(self, config: FitConfig, sizes: Sizes) -> None:
+    @staticmethod
+    def check(config: FitConfig) -> None:
         choose("inference", config.inference, INFERENCES)
         choose("storage", config.storage, STORAGES)
         choose("start", config.start, STARTS)
+
+    def __init__(self, config: FitConfig, sizes: Sizes) -> None:
+        self.check(config)
         self.config, self.sizes = config, sizes
         self.alpha = prior_vector("alpha", config.alpha, config.n_topics)
         self.eta = prior_vector("eta", config.eta, sizes.n_words)

@@ -14,26 +14,12 @@ random          phi of each pair uniform on the simplex
 import numpy as np
 
 from esvi_shm.compile import kernel
+from esvi_shm.counter import uniform
 from esvi_shm.special import digamma, log
 
 #: Relative noise on seeded topics. A word that a seed document lacks has the same weight in
 #: every topic, and exact ties are saddle points of coordinate ascent.
 NOISE = 0.01
-
-
-@kernel
-def uniform(seed, a, b):
-    """A number in (0, 1) by counter: the splitmix64 finaliser over (seed, a, b).
-
-    The same for every number of workers and order of work.
-    """
-    x = np.uint64(seed) * np.uint64(0x9E3779B97F4A7C15)
-    for part in (np.uint64(a), np.uint64(b)):
-        x = (x ^ part) + np.uint64(0x9E3779B97F4A7C15)
-        x = (x ^ (x >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
-        x = (x ^ (x >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-        x = x ^ (x >> np.uint64(31))
-    return (np.float64(x >> np.uint64(12)) + 0.5) * (1.0 / 4503599627370496.0)
 
 
 @kernel

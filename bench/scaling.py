@@ -1,0 +1,173 @@
+"""Two workers against two runs of one worker side by side; and the bound at equal passes.
+
+*Speed.* Two workers of one fit share memory bandwidth and caches; so do two one-worker fits of the
+same corpus that run at the same time, but these need not wait for one another. Their pairs a
+second, summed, are what the two cores can do; two workers are held against that, in turn, several
+times. The clock is the passes' alone; the fits side by side begin their passes together.
+
+*Quality.* From the same start (same seed, same blocks) one and two workers make the same passes;
+their ELBO differ only by the order in which the blocks met the documents. Differences are paired
+by seed.
+"""
+
+import argparse
+import multiprocessing
+from multiprocessing.synchronize import Barrier
+from typing import Any
+
+import numpy as np
+
+from bench import common
+from esvi_shm.config import FitConfig
+from esvi_shm.corpus.readers import read_corpus
+from esvi_shm.runtime import engine
+
+TARGET = 0.9
+
+
+class _Together(engine.Observer):
+    """Holds a fit at the door of its passes until all are there."""
+
+    def __init__(self, barrier: Barrier) -> None:
+        self.barrier = barrier
+
+    def stage(self, name: str) -> None:
+        if name == "passes":
+            self.barrier.wait()
+
+
+def _run(path: Any, config: FitConfig, barrier: Barrier, answers: Any) -> None:
+    """One fit in a process of its own; answers pairs a second of its passes."""
+    result = engine.fit(read_corpus(path), config, _Together(barrier))
+    answers.put(result.pairs / result.pass_seconds)
+
+
+def rate(options: argparse.Namespace, n_fits: int, n_workers: int) -> float:
+    """Pairs a second of all of `n_fits` fits at once, each of `n_workers` workers."""
+    context = multiprocessing.get_context("spawn")
+    barrier, answers = context.Barrier(n_fits), context.Queue()
+    config = configure(options, n_workers, n_passes=options.passes)
+    fits = [
+        context.Process(target=_run, args=(options.docword, config, barrier, answers))
+        for _ in range(n_fits)
+    ]
+    for process in fits:
+        process.start()
+    rates = [answers.get(timeout=600) for _ in fits]
+    for process in fits:
+        process.join()
+    return sum(rates)
+
+
+def configure(options: argparse.Namespace, n_workers: int, **more: Any) -> FitConfig:
+    """The configuration of a fit; blocks as the package would choose unless given."""
+    return FitConfig(
+        n_topics=options.topics, alpha=options.alpha, eta=options.eta, tol=0.0,
+        evaluate_every=0, n_workers=n_workers, **more,
+    )  # fmt: skip
+
+
+def speed(options: argparse.Namespace) -> dict[str, Any]:
+    """Rates of one worker, two workers, and two fits side by side, in turn."""
+    cases = {"one worker": (1, 1), "two workers": (1, 2), "two fits of one worker": (2, 1)}
+    rates: dict[str, list[float]] = {name: [] for name in cases}
+    for _ in range(options.repeats):
+        for name, case in cases.items():
+            rates[name].append(rate(options, *case))
+    two, side = rates["two workers"], rates["two fits of one worker"]
+    return {
+        "pairs_per_second": rates,
+        "medians": {name: common.median(values) for name, values in rates.items()},
+        "of_side_by_side": common.median([a / b for a, b in zip(two, side, strict=True)]),
+        "of_one": common.median([a / b for a, b in zip(two, rates["one worker"], strict=True)]),
+    }
+
+
+def quality(options: argparse.Namespace) -> dict[str, Any]:
+    """ELBO per token by passes, for one and two workers, and the paired differences."""
+    corpus = read_corpus(options.docword)
+    blocks = min(16, corpus.n_words)
+    curves: dict[int, list[list[float]]] = {1: [], 2: []}
+    passes: list[float] = []
+    for seed in range(options.seeds):
+        for workers, found in curves.items():
+            config = FitConfig(
+                n_topics=options.topics, alpha=options.alpha, eta=options.eta, tol=0.0,
+                n_workers=workers, n_blocks=blocks, n_passes=options.passes, seed=seed,
+                evaluate_every=max(options.passes // 20, 1),
+            )  # fmt: skip
+            history = engine.fit(corpus, config).history
+            found.append([record.elbo / corpus.n_tokens for record in history])
+            passes = [record.passes for record in history]
+    one, two = np.array(curves[1]), np.array(curves[2])
+    errors = [common.mean_and_error(column) for column in (two - one).T.tolist()]
+    return {
+        "blocks": blocks,
+        "passes": passes,
+        "elbo": {str(workers): found for workers, found in curves.items()},
+        "difference": [mean for mean, _ in errors],
+        "standard_error": [error for _, error in errors],
+        "spread_over_seeds": float(one[:, -1].std(ddof=1)) if len(one) > 1 else 0.0,
+    }
+
+
+def draw(figure: Any, speeds: dict[str, Any], bounds: dict[str, Any], title: str) -> None:
+    """Rates on the left, paired differences on the right."""
+    left, right = figure.subplots(1, 2)
+    rates = speeds["pairs_per_second"]
+    names = [name.replace(" of ", "\nof ") for name in rates]
+    bars = left.bar(names, [v / 1e6 for v in speeds["medians"].values()], width=0.6, color="C0")
+    left.bar_label(bars, fmt="%.1f", label_type="center", color="w")
+    for name, values in zip(names, rates.values(), strict=True):
+        left.plot([name] * len(values), [v / 1e6 for v in values], "k_", ms=9)
+    left.set_ylabel("million pairs a second, all together")
+    left.set_title(f"two workers: {speeds['of_side_by_side']:.2f} of the two fits", fontsize=9)
+    left.grid(alpha=0.3, axis="y", lw=0.5)
+    one, two = (np.array(bounds["elbo"][workers]) for workers in "12")
+    for difference in two - one:
+        right.plot(bounds["passes"], difference, color="0.75", lw=0.8)
+    right.errorbar(bounds["passes"], bounds["difference"], bounds["standard_error"], fmt="o-",
+                   ms=3, color="C1", capsize=2, label="mean and its standard error")  # fmt: skip
+    right.axhline(0.0, color="k", lw=0.6)
+    right.set_xlabel("passes")
+    right.set_ylabel("ELBO of two workers minus one, nats per token")
+    right.set_title(f"same start, {len(one)} seeds (grey)", fontsize=9)
+    right.grid(alpha=0.3, lw=0.5)
+    right.legend(fontsize=8)
+    figure.suptitle(title, fontsize=10)
+
+
+def main(arguments: list[str] | None = None) -> None:
+    """Measure both."""
+    parser = common.options_of(__doc__ or "", passes=60)
+    parser.add_argument("--seeds", type=int, default=5, help="of the paired differences")
+    parser.add_argument("--repeats", type=int, default=5, help="of the rates")
+    options = parser.parse_args(arguments)
+    facts = common.machine()
+    print(common.describe(facts))
+    common.load(options.docword)
+    if facts["cores"] < 2:
+        common.skip("two workers need two cores")
+    speeds = speed(options)
+    for name, values in speeds["pairs_per_second"].items():
+        listed = ", ".join(f"{value / 1e6:.2f}" for value in values)
+        print(f"{name:<24}{speeds['medians'][name] / 1e6:>8.2f} million pairs/s ({listed})")
+    ratio = speeds["of_side_by_side"]
+    print(f"two workers: {speeds['of_one']:.2f} times one; {ratio:.3f} of two fits side by side")
+    print("  " + common.verdict(ratio, TARGET))
+    bounds = quality(options)
+    last, error = bounds["difference"][-1], bounds["standard_error"][-1]
+    print(
+        f"ELBO a token after {options.passes} passes, two workers minus one, {options.seeds} "
+        f"seeds: {last:+.5f} +- {error:.5f} "
+        f"(the seeds themselves: sd {bounds['spread_over_seeds']:.5f})"
+    )
+    title = f"{common.corpus_name(options.docword)}, {options.topics} topics"
+    common.save(
+        "scaling", options, facts, {"speed": speeds, "quality": bounds},
+        lambda f: draw(f, speeds, bounds, title), size=(9.0, 4.5),
+    )  # fmt: skip
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,271 @@
+"""The command: ``python -m esvi_shm.fit``, as a user runs it."""
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import esvi_shm
+from esvi_shm import fit
+from esvi_shm.config import FitConfig
+
+SHM = Path("/dev/shm")
+
+
+def write_uci(folder: Path, n_documents: int = 60, n_words: int = 40, name: str = "tea") -> str:
+    random = np.random.default_rng(1)
+    matrix = random.poisson(0.4, (n_documents, n_words))
+    rows, columns = np.nonzero(matrix)
+    body = "".join(f"{d + 1} {v + 1} {matrix[d, v]}\n" for d, v in zip(rows, columns, strict=True))
+    path = folder / f"docword.{name}.txt"
+    path.write_text(f"{n_documents}\n{n_words}\n{len(rows)}\n{body}")
+    (folder / f"vocab.{name}.txt").write_text("".join(f"word{v}\n" for v in range(n_words)))
+    return str(path)
+
+
+def command(*arguments: str) -> list[str]:
+    return [sys.executable, "-m", "esvi_shm.fit", *arguments]
+
+
+def run(*arguments: str) -> subprocess.CompletedProcess:
+    return subprocess.run(command(*arguments), capture_output=True, text=True)
+
+
+@pytest.fixture(autouse=True)
+def nothing_left():
+    """Segments of other runs may come and go; those that a test's own fits made must go."""
+    before = set(os.listdir(SHM))
+    yield
+    ours = [n for n in set(os.listdir(SHM)) - before if _is_dead(n)]
+    assert ours == []
+
+
+def _is_dead(name: str) -> bool:
+    from esvi_shm.shared.runs import run_folders
+
+    run_name = "-".join(name.split("-")[:3])
+    locks = [folder / f"{run_name}.lock" for folder in run_folders()]
+    return name.startswith("esvi-") and not any(lock.exists() for lock in locks)
+
+
+def test_a_fit_from_the_shell(tmp_path):
+    out = tmp_path / "model"
+    done = run(
+        write_uci(tmp_path), "--topics", "4", "--passes", "20", "--workers", "2",
+        "--evaluate-every", "5", "--tol", "0", "--out", str(out), "--top-words", "3",
+        "--log-json", str(tmp_path / "log"),
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    # Results on standard output, and only those; progress on standard error, as plain lines.
+    lines = done.stdout.splitlines()
+    assert lines[0].split() == ["topic", "share", "words"]
+    table = [line.split() for line in lines[1:5]]
+    assert [row[0] for row in table] == ["0", "1", "2", "3"]
+    assert all(len(row) == 5 and row[2].startswith("word") for row in table)
+    assert "ELBO" in lines[-1]
+    assert "\r" not in done.stderr
+    assert [m for m in re.findall(r"pass (\d+):", done.stderr)] == ["5", "10", "15", "20"]
+    model = esvi_shm.load(out)
+    assert model.summary["n_workers"] == 2
+    assert [record.passes for record in model.history] == [5, 10, 15, 20]
+    events = [json.loads(line) for line in (tmp_path / "log").read_text().splitlines()]
+    assert [e["event"] for e in events if e["event"] != "stage"] == [
+        "plan", "evaluation", "evaluation", "evaluation", "evaluation", "summary",
+    ]  # fmt: skip
+    assert events[-1]["elbo"] == model.elbo
+
+
+def test_quiet_and_no_table(tmp_path):
+    done = run(write_uci(tmp_path), "--topics", "2", "--quiet", "--top-words", "0")
+    assert done.returncode == 0
+    assert done.stderr == ""
+    assert "word" not in done.stdout
+
+
+def test_plan_prints_every_array_and_fits_nothing(tmp_path):
+    done = run(write_uci(tmp_path), "--topics", "3", "--workers", "2", "--plan")
+    assert done.returncode == 0
+    for name in ("lambda_", "gamma", "phi_doc", "phi_word", "pair_word", "rings", "total"):
+        assert name in done.stdout
+    assert "pass" not in done.stderr
+
+
+def test_storage_full_is_planned_and_fitted(tmp_path):
+    done = run(write_uci(tmp_path), "--topics", "3", "--storage", "full", "--passes", "3", "--plan")
+    assert " phi " in done.stdout and "phi_doc" not in done.stdout
+
+
+def test_version_and_help_import_nothing_heavy():
+    code = (
+        "import sys\nfrom esvi_shm import fit\n"
+        "try: fit.main(['--help'])\nexcept SystemExit: pass\n"
+        "assert not {'numpy', 'numba', 'scipy', 'sklearn'} & set(sys.modules)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert run("--version").stdout.split() == ["esvi_shm", esvi_shm.__version__]
+
+
+def test_the_help_tells_the_defaults():
+    defaults = vars(fit._parser().parse_args([]))
+    config = fit._config(fit._parser().parse_args([]))
+    assert config == FitConfig()
+    text = fit._parser().format_help()
+    for option in ("topics", "alpha", "eta", "passes", "evaluate_every", "route", "storage"):
+        assert f"(default: {defaults[option]})" in " ".join(text.split())
+
+
+@pytest.mark.parametrize(
+    "arguments, says",
+    [
+        (["--topics", "0"], "--topics must be at least 1, got 0"),
+        (["--workers", "0"], "--workers must be at least 1, got 0"),
+        (["--passes", "-1"], "--passes must be at least 0, got -1"),
+        (["--alpha", "0"], "--alpha must be greater than 0, got 0.0"),
+        (["--eta", "-1"], "--eta must be greater than 0, got -1.0"),
+        (["--alpha", "nan"], "--alpha must be greater than 0, got nan"),
+        (["--max-time", "0"], "--max-time must be greater than 0, got 0.0"),
+        (["--route", "x"], "--route must be one of balanced, lap, random, ring, got 'x'"),
+        (["--storage", "x"], "--storage must be one of full, margins, got 'x'"),
+        (["--start", "x"], "--start must be one of random, scikit-learn, seeded, got 'x'"),
+        (["--inference", "x"], "--inference must be one of vb, got 'x'"),
+        (["--format", "x"], "--format must be one of"),
+        (["--deterministic", "--route", "random"], "--route must be lap or ring"),
+        (["--stop-words", "english"], "--stop-words"),
+        (["--min-df", "2"], "--min-df"),
+        (["--topics", "2000000000"], "not enough memory"),
+    ],
+)
+def test_bad_options(arguments, says, tmp_path, capsys):
+    assert fit.main([write_uci(tmp_path), "--out", str(tmp_path / "model"), *arguments]) == 2
+    captured = capsys.readouterr()
+    assert says in captured.err
+    assert captured.out == ""
+    assert not (tmp_path / "model").exists()
+
+
+def test_bad_corpora_and_targets(tmp_path, capsys):
+    good = write_uci(tmp_path)
+    empty = tmp_path / "docword.empty.txt"
+    empty.write_text("")
+    (tmp_path / "taken").mkdir()
+    (tmp_path / "taken" / "file").write_text("")
+    short = tmp_path / "short.txt"
+    short.write_text("a\nb\n")
+    for arguments, says in [
+        (["nowhere.txt"], "nowhere.txt"),
+        ([str(empty)], "docword.empty.txt"),
+        ([good, "--vocabulary", str(short)], "vocabulary"),
+        ([good, "--out", str(tmp_path / "taken")], "not a model"),
+    ]:
+        assert fit.main(arguments) == 2
+        assert says in capsys.readouterr().err
+
+
+def test_more_workers_than_documents_are_clamped_and_said(tmp_path):
+    done = run(write_uci(tmp_path, n_documents=2), "--topics", "2", "--workers", "9")
+    assert done.returncode == 0
+    assert "9 workers for 2 documents: using 2" in done.stderr
+
+
+def _start_long_fit(tmp_path: Path) -> tuple[subprocess.Popen, Path]:
+    """A fit that would take very long, with its work under way."""
+    out = tmp_path / "model"
+    arguments = command(
+        write_uci(tmp_path, 400, 200), "--topics", "8", "--passes", "100000000", "--tol", "0",
+        "--evaluate-every", "20", "--workers", "2", "--out", str(out),
+    )  # fmt: skip
+    process = subprocess.Popen(
+        arguments, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, process_group=0
+    )
+    for line in process.stderr:
+        if line.startswith("pass 20:"):
+            return process, out
+    raise AssertionError("the fit ended before its work was under way")
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+def test_the_first_signal_saves_what_there_is(number, tmp_path):
+    process, out = _start_long_fit(tmp_path)
+    os.killpg(process.pid, number)  # as a terminal or a batch system does: to all of them
+    stdout, stderr = process.communicate()
+    assert process.returncode == 0, stderr
+    assert f"stopped by {number.name}" in stdout
+    model = esvi_shm.load(out)
+    assert model.summary["stopped"] == number.name
+    np.testing.assert_allclose(
+        (model.lambda_ - model.eta[:, None]).sum(), model.summary["n_tokens"], rtol=1e-5
+    )
+
+
+def test_the_second_signal_aborts(tmp_path):
+    process, out = _start_long_fit(tmp_path)
+    # Stop the workers so that the first signal cannot end the fit before the second comes.
+    children = [int(pid) for pid in _children(process.pid)]
+    for pid in children:
+        os.kill(pid, signal.SIGSTOP)
+    os.kill(process.pid, signal.SIGINT)
+    while _pending(process.pid, signal.SIGINT):
+        pass
+    os.kill(process.pid, signal.SIGTERM)
+    _, stderr = process.communicate()
+    assert process.returncode == 143, stderr
+    assert "second signal" in stderr
+    assert not out.exists()
+    assert not any(_alive(pid) for pid in children)
+
+
+def _children(pid: int) -> list[str]:
+    return Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
+
+
+def _pending(pid: int, number: int) -> bool:
+    status = Path(f"/proc/{pid}/status").read_text()
+    masks = [int(m, 16) for m in re.findall(r"^(?:SigPnd|ShdPnd):\s*(\w+)", status, re.M)]
+    return any(mask >> (number - 1) & 1 for mask in masks)
+
+
+def _alive(pid: int) -> bool:
+    try:
+        return " Z " not in Path(f"/proc/{pid}/stat").read_text()
+    except FileNotFoundError:
+        return False
+
+
+def test_a_killed_worker_is_named(tmp_path):
+    process, out = _start_long_fit(tmp_path)
+    workers = [pid for pid in _children(process.pid) if _is_worker(pid)]
+    assert len(workers) == 2
+    os.kill(int(workers[1]), signal.SIGKILL)
+    _, stderr = process.communicate()
+    assert process.returncode == 1
+    assert f"worker 1 (process {workers[1]}) was ended by signal SIGKILL" in stderr
+    assert "likely cause" in stderr
+    assert not out.exists()
+    assert not any(_alive(int(pid)) for pid in workers)
+
+
+def _is_worker(pid: str) -> bool:
+    return b"runtime.worker" in Path(f"/proc/{pid}/cmdline").read_bytes()
+
+
+@pytest.mark.parametrize("example", sorted((Path(__file__).parents[1] / "examples").glob("*.py")))
+def test_examples_run(example, tmp_path):
+    # From elsewhere, and from standard input: neither a file nor a main guard is needed.
+    for arguments, given in [([str(example)], None), (["-"], example.read_text())]:
+        done = subprocess.run(
+            [sys.executable, *arguments, str(tmp_path)],
+            input=given,
+            capture_output=True,
+            text=True,
+            cwd=tmp_path,
+            env={**os.environ, "PYTHONPATH": str(Path(esvi_shm.__file__).parents[1])},
+        )
+        assert done.returncode == 0, done.stderr
+        assert "ELBO" in done.stdout

@@ -1,0 +1,244 @@
+"""The model directory: complete or absent at every moment, damage found, no model overwritten by
+mistake."""
+
+import json
+import os
+import shutil
+import signal
+import sys
+
+import numpy as np
+import pytest
+
+import esvi_shm
+from esvi_shm import store
+from esvi_shm.config import FitConfig
+from esvi_shm.corpus import Corpus
+from esvi_shm.errors import ModelError
+from esvi_shm.model import FittedModel, Parameters
+from esvi_shm.runtime import engine
+from esvi_shm.runtime.engine import Record
+
+FILES = {
+    "manifest.json",
+    "lambda.npy",
+    "gamma.npy",
+    "alpha.npy",
+    "eta.npy",
+    "vocabulary.txt",
+    "history.csv",
+    "summary.json",
+}
+
+
+@pytest.fixture(scope="module")
+def model() -> FittedModel:
+    random = np.random.default_rng(0)
+    matrix = random.poisson(0.3, (40, 9000))  # more words than one chunk of rows
+    matrix[:, 17] = 0
+    vocabulary = [f"wörd {v}" for v in range(9000)]
+    corpus = Corpus.from_sparse(matrix, vocabulary)
+    config = FitConfig(n_topics=3, n_workers=2, n_passes=3, evaluate_every=2)
+    return FittedModel.from_result(engine.fit(corpus, config), corpus)
+
+
+def make_model(value: float) -> FittedModel:
+    """A small model without a fit; `value` tells one from another."""
+    parameters = Parameters(
+        np.full((3, 2), value, np.float32),
+        np.array([2, 0, 1]),
+        [np.ones((1, 2), np.float32), np.ones((2, 2), np.float32)],
+        np.ones(2),
+        np.ones(3),
+    )
+    summary = {
+        "config": {"family": "lda"},
+        "corpus_digest": "",
+        **dict.fromkeys(("n_documents", "n_words", "n_pairs", "n_tokens", "n_topics"), 1),
+    }
+    return FittedModel(parameters, ["a", "b", "c"], [Record(1.0, 0.5, 0.6, -1.0, -2.0)], summary)
+
+
+def value_of(folder) -> float:
+    return float(esvi_shm.load(folder).lambda_[0, 0])
+
+
+def test_round_trip(model, tmp_path):
+    target = tmp_path / "deep" / "model"
+    model.save(str(target))
+    assert {path.name for path in target.iterdir()} == FILES
+    assert os.listdir(target.parent) == ["model"]
+    loaded = esvi_shm.load(target)
+    for name in ("lambda_", "gamma", "alpha", "eta", "topic_word", "doc_topic"):
+        np.testing.assert_array_equal(getattr(loaded, name), getattr(model, name))
+    assert loaded.lambda_.shape == (9000, 3)
+    assert loaded.words == list(model.words)
+    assert loaded.history == model.history
+    assert loaded.summary == model.summary
+    assert loaded.topics(5) == model.topics(5)
+    assert loaded.elbo == model.elbo
+
+
+def test_summary_and_manifest_say_what_was_fitted(model, tmp_path):
+    model.save(str(tmp_path / "m"))
+    summary = json.loads((tmp_path / "m/summary.json").read_text())
+    wanted = (
+        "n_documents n_words n_pairs n_tokens n_topics n_workers n_passes elbo elbo_f "
+        "elbo_per_token fit_seconds total_seconds pairs_per_second peak_rss_bytes"
+    )
+    assert set(wanted.split()) <= set(summary)
+    assert (summary["n_documents"], summary["n_words"], summary["n_topics"]) == (40, 9000, 3)
+    assert summary["n_passes"] == 3
+    assert summary["elbo_per_token"] == summary["elbo"] / summary["n_tokens"]
+    assert 0 < summary["fit_seconds"] <= summary["total_seconds"]
+    manifest = json.loads((tmp_path / "m/manifest.json").read_text())
+    assert set(manifest["sha256"]) == FILES - {"manifest.json"}
+    assert manifest["config"]["n_topics"] == 3
+    assert manifest["versions"]["esvi_shm"] == esvi_shm.__version__
+
+
+def test_a_model_replaces_a_model(tmp_path):
+    for value in (1.0, 2.0):
+        store.save(make_model(value), tmp_path / "m")
+        assert value_of(tmp_path / "m") == value
+    assert os.listdir(tmp_path) == ["m"]
+
+
+@pytest.mark.parametrize("kind", ["file", "folder", "link", "unwritable"])
+def test_what_is_in_the_way_stays(kind, tmp_path):
+    target = tmp_path / "m"
+    if kind == "file":
+        target.write_text("precious")
+    elif kind == "folder":
+        target.mkdir()
+        (target / "precious").write_text("precious")
+    elif kind == "link":
+        (tmp_path / "other").mkdir()
+        target.symlink_to(tmp_path / "other")
+    else:
+        target = "/proc/no-model"
+    before = sorted(os.listdir(tmp_path))
+    for act in (store.check_target, lambda path: store.save(make_model(1.0), path)):
+        with pytest.raises(ModelError, match=str(target)):
+            act(target)
+    assert sorted(os.listdir(tmp_path)) == before
+    if kind == "folder":
+        assert (target / "precious").read_text() == "precious"
+
+
+def test_an_empty_folder_is_a_place(tmp_path):
+    (tmp_path / "m").mkdir()
+    store.save(make_model(3.0), tmp_path / "m")
+    assert value_of(tmp_path / "m") == 3.0
+
+
+@pytest.mark.parametrize("name", sorted(FILES - {"manifest.json"}))
+@pytest.mark.parametrize("damage", ["flip", "truncate", "remove"])
+def test_damage_is_named(name, damage, tmp_path):
+    store.save(make_model(1.0), tmp_path / "m")
+    path = tmp_path / "m" / name
+    content = bytearray(path.read_bytes())
+    if damage == "flip":
+        content[len(content) // 2] ^= 1
+        path.write_bytes(content)
+    elif damage == "truncate":
+        path.write_bytes(content[:-1])
+    else:
+        path.unlink()
+    with pytest.raises(ModelError, match=name):
+        esvi_shm.load(tmp_path / "m")
+
+
+@pytest.mark.parametrize("text", ["", "{", "[]", "{}", '{"format_version": 1}'])
+def test_a_damaged_manifest_is_named(text, tmp_path):
+    store.save(make_model(1.0), tmp_path / "m")
+    (tmp_path / "m/manifest.json").write_text(text)
+    with pytest.raises(ModelError, match="manifest"):
+        esvi_shm.load(tmp_path / "m")
+
+
+def test_no_model_and_a_newer_format_are_refused(tmp_path):
+    with pytest.raises(ModelError, match="not a model"):
+        esvi_shm.load(tmp_path / "none")
+    store.save(make_model(1.0), tmp_path / "m")
+    manifest = tmp_path / "m/manifest.json"
+    manifest.write_text(manifest.read_text().replace('"format_version": 1', '"format_version": 9'))
+    with pytest.raises(ModelError, match="version 9"):
+        esvi_shm.load(tmp_path / "m")
+
+
+def test_a_word_with_a_line_break_is_refused(tmp_path):
+    model = make_model(1.0)
+    model.words = ["a", "b\nc", "d"]
+    with pytest.raises(ModelError, match="word 1"):
+        store.save(model, tmp_path / "m")
+    assert os.listdir(tmp_path) == []
+
+
+#: What a save does to the file system, in its order; the test ends the process before each.
+STEPS = ("os.mkdir", "os.rename", "os.fsync", "shutil.rmtree")
+
+
+def _save_and_stop_at(folder: str, step: int) -> int:
+    """Save model 2.0 in a process that is killed before its `step`-th change of a name."""
+    pid = os.fork()
+    if pid == 0:
+        left = [step]
+
+        def counted(function):
+            def wrapper(*args, **kwargs):
+                if left[0] == 0:
+                    os.kill(os.getpid(), signal.SIGKILL)
+                left[0] -= 1
+                return function(*args, **kwargs)
+
+            return wrapper
+
+        for name in STEPS:
+            module, _, attribute = name.partition(".")
+            setattr(
+                sys.modules[module], attribute, counted(getattr(sys.modules[module], attribute))
+            )
+        try:
+            store.save(make_model(2.0), folder)
+        except BaseException:
+            os._exit(1)
+        os._exit(0)
+    return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+
+
+@pytest.mark.parametrize("older", [False, True])
+def test_a_save_cut_off_anywhere_leaves_one_whole_model(older, tmp_path):
+    seen = set()
+    for step in range(100):
+        folder = tmp_path / str(step) / "m"
+        folder.parent.mkdir()
+        if older:
+            store.save(make_model(1.0), folder)
+        code = _save_and_stop_at(str(folder), step)
+        assert code in (0, -signal.SIGKILL)
+        try:
+            value = value_of(folder)
+        except ModelError:
+            assert not older
+            value = None
+        seen.add(value)
+        # The next save finds nothing in its way and leaves nothing behind.
+        store.save(make_model(3.0), folder)
+        assert value_of(folder) == 3.0
+        assert os.listdir(folder.parent) == ["m"]
+        shutil.rmtree(folder.parent)
+        if code == 0:
+            break
+    assert code == 0
+    assert step > 10
+    assert seen == ({1.0, 2.0} if older else {None, 2.0})
+
+
+def test_a_full_disk_leaves_the_older_model(tmp_path, monkeypatch):
+    store.save(make_model(1.0), tmp_path / "m")
+    monkeypatch.setattr(os, "fsync", lambda _: (_ for _ in ()).throw(OSError(28, "disk full")))
+    with pytest.raises(OSError, match="disk full"):
+        store.save(make_model(2.0), tmp_path / "m")
+    assert os.listdir(tmp_path) == ["m"]
+    assert value_of(tmp_path / "m") == 1.0
