@@ -24,7 +24,7 @@ from esvi_shm.shared.ring import contents
 from tests import naive
 from tests.families.lda.play import assert_sums_hold
 
-#: Seconds after which a fit with threads is taken to hang.
+#: Seconds after which a fit is taken to hang.
 TIME_LIMIT = 60
 COUNTS, TOPICS = naive.simulate(30, 24, 3, 40, seed=0)
 
@@ -34,7 +34,6 @@ class Threads:
 
     def __init__(self, setups: list[Setup]) -> None:
         self.failed: list[BaseException] = []
-        self.began = time.monotonic()
         self.peak_private_bytes = [0] * len(setups)
         # A worker ends itself when its parent is another one than it was told.
         self._workers = [Worker(replace(setup, parent=os.getppid())) for setup in setups]
@@ -57,7 +56,6 @@ class Threads:
         threading.Event().wait(seconds)  # as the true one waits for its descriptors
         if self.failed:
             raise self.failed[0]
-        assert time.monotonic() - self.began < TIME_LIMIT, "blocks do not come home"
 
     def watch(self, rows: np.ndarray) -> None:
         pass
@@ -132,7 +130,13 @@ class Fits:
         class RecordedWorkers(workers):  # type: ignore[misc]
             def wait_ready(self) -> None:
                 super().wait_ready()
+                self.ready = time.monotonic()
                 recorder.pids.extend(getattr(self, "pids", []))
+
+            def check(self, seconds: float = 0.0) -> None:
+                super().check(seconds)
+                waited = time.monotonic() - getattr(self, "ready", np.inf)
+                assert waited < TIME_LIMIT, "blocks do not come home"
 
         class RecordedRun(engine.Run):
             def __init__(self, *arguments: object) -> None:
