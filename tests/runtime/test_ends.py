@@ -19,12 +19,24 @@ import pytest
 
 from esvi_shm.errors import Interrupted, WorkerError
 from esvi_shm.runtime.engine import Observer
+from esvi_shm.runtime.processes import ASKING_TO_STOP
 from tests.runtime.fits import COUNTS
 
 SCENARIO = Path(__file__).with_name("scenario.py")
 ROOT = SCENARIO.parents[2]
 TIME_LIMIT = 60
 ENDLESS = {"n_passes": 10**9, "evaluate_every": 0}
+
+
+@pytest.fixture(autouse=True)
+def signals_are_not_ignored():
+    """As they are for tests that a shell runs in the background; a fit leaves them ignored."""
+    before = {number: signal.getsignal(number) for number in ASKING_TO_STOP}
+    for number in ASKING_TO_STOP:
+        signal.signal(number, signal.default_int_handler)
+    yield
+    for number, handler in before.items():
+        signal.signal(number, handler)
 
 
 def in_shm(run: str) -> list[str]:
@@ -102,6 +114,14 @@ def test_a_signal_with_true_processes_leaves_nothing(fit, number):
     assert ended.result.stopped == number.name
     ended.assert_consistent()
     assert_nothing_left(fit)
+
+
+def test_a_signal_that_is_ignored_stays_ignored(threaded_fit):
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    observer = Striking(lambda: os.kill(os.getpid(), signal.SIGHUP))
+    ended = threaded_fit(observer=observer, n_passes=2000, evaluate_every=0)
+    assert observer.pairs > 0
+    assert ended.result.stopped == "passes"
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
