@@ -1,4 +1,4 @@
-"""A fit in a process of its own, to be ended from outside: `python scenario.py`.
+"""A fit in a process of its own, to be ended from outside: `python scenario.py [short] [alone]`.
 
 Once work is under way it says on standard output, in one line of JSON, the name of its run and
 the process ids of its workers; then it goes on for as long as it is let. There is no main guard
@@ -30,8 +30,9 @@ class Telling(Observer):
             print(json.dumps({"run": run, "workers": workers}), flush=True)
 
 
+n_workers = 1 if "alone" in sys.argv else 2
 n_passes = 3 if "short" in sys.argv else 10**9
 counts = np.random.default_rng(0).poisson(0.7, (40, 30))
-config = FitConfig(n_topics=3, n_workers=2, n_blocks=4, n_passes=n_passes, evaluate_every=0)
+config = FitConfig(n_topics=3, n_workers=n_workers, n_blocks=4, n_passes=n_passes, evaluate_every=0)
 result = fit(Corpus.from_sparse(counts), config, Telling())
 print(json.dumps({"stopped": result.stopped, "passes": result.passes}))

@@ -201,12 +201,15 @@ def scenario(*arguments: str, **options):
         process.communicate()
 
 
-def test_a_kill_of_the_main_process_leaves_nothing():
-    with scenario(str(SCENARIO)) as process:
+@pytest.mark.parametrize("n_workers", [1, 2])
+def test_a_kill_of_the_main_process_leaves_nothing(n_workers):
+    """A worker alone never has to wait for a block, and has no time to look after its parent."""
+    arguments = ["alone"] if n_workers == 1 else []
+    with scenario(str(SCENARIO), *arguments) as process:
         line = process.stdout.readline()
         assert line, process.communicate()[1]
         facts = json.loads(line)
-        assert len(facts["workers"]) == 2
+        assert len(facts["workers"]) == n_workers
         assert in_shm(facts["run"])
         ends = [os.pidfd_open(pid) for pid in facts["workers"]]
         process.kill()
