@@ -70,7 +70,7 @@ class FitConfig:
     n_workers : int or None
         None: the cores this process may use.
     n_blocks : int or None
-        None: 8 for each worker.
+        None: 4 for each worker, at least 8.
     n_passes : int
     evaluate_every : int
         Passes between evaluations of the bound; 0 evaluates at the end only.

@@ -45,7 +45,7 @@ class LDA(BaseEstimator):
     inference, storage, start, route : str
         See ``python -m esvi_shm.fit --help``.
     n_blocks : int or None
-        Blocks of words; None: 8 for each worker.
+        Blocks of words; None: 4 for each worker, at least 8.
     deterministic : bool
         The same bits for the same seed, numbers of workers and blocks, versions and kind of
         processor. Without it the order in which blocks meet shards varies, and with it the

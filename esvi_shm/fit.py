@@ -125,7 +125,10 @@ def _parser() -> argparse.ArgumentParser:
         "--workers", type=int, metavar="P", help="worker processes (default: one a core)"
     )
     engine.add_argument(
-        "--blocks", type=int, metavar="B", help="blocks of words that travel (default: 8 P)"
+        "--blocks",
+        type=int,
+        metavar="B",
+        help="blocks of words that travel (default: 4 P, at least 8)",
     )
     engine.add_argument(
         "--route", default="lap", metavar="NAME",

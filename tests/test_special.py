@@ -80,15 +80,14 @@ def test_exp_of_negative_numbers():
 
 def row_of(x, room=0):
     out = np.full(len(x) + room, np.float32(7))
-    largest = special.exp_digamma_row(np.asarray(x, np.float32), out)
-    return largest, out
+    special.exp_digamma_row(np.asarray(x, np.float32), out)
+    return out
 
 
 def assert_row_is_right(x):
     x = np.asarray(x, np.float32)
-    top, out = row_of(x)
+    out = row_of(x)
     exact = psi(x.astype(np.float64))
-    assert top == pytest.approx(exact.max(), rel=1e-13, abs=1e-13)
     wanted = np.exp(exact - exact.max())
     # The bound is stated for values above 1e-19 of the largest; those below may be 0.
     allowed = wanted * (1e-6 + 3e-7 / x) + np.where(wanted < 1e-19, 1e-19, 0)
@@ -127,6 +126,6 @@ def test_rows_over_the_whole_range():
 
 @pytest.mark.parametrize("n_topics", range(1, 70))
 def test_only_the_first_places_of_a_row_are_written(n_topics):
-    _, out = row_of(np.linspace(0.1, 3, n_topics), room=5)
+    out = row_of(np.linspace(0.1, 3, n_topics), room=5)
     assert (out[n_topics:] == 7).all()
     assert (out[:n_topics] != 7).all()

@@ -35,9 +35,10 @@ from esvi_shm.families.contract import Arrays, Family, Sizes
 from esvi_shm.runtime import blocks
 from esvi_shm.shared.table import ArraySpec, Table
 
-#: Blocks for each worker: enough that a worker seldom waits, few enough that a (document, block)
-#: row has many pairs. Simulated use of 16 workers is 0.92-0.95 at 8, 0.84-0.90 at 4.
-BLOCKS_PER_WORKER = 8
+#: Blocks for each worker, and at least in all. More blocks wait less for each other but cut a
+#: document into shorter rows, and each row costs as much as some ten pairs: with two workers, 8
+#: blocks in all are faster than 16 on every corpus measured (bench.scaling --blocks).
+BLOCKS_PER_WORKER, LEAST_BLOCKS = 4, 8
 
 
 @dataclass(frozen=True)

@@ -110,6 +110,11 @@ class Worker:
                 return
 
     def _wait(self, idle: int) -> None:
+        if self.early and self.orders[RECALL]:
+            # The blocks before these may have been recalled: their turn need not come.
+            for block in sorted(self.early):
+                self._hand_on(block, self.home)
+            self.early.clear()
         if idle > SLEEP_AFTER:
             if os.getppid() != self.parent:
                 raise SystemExit("the main process is gone")
@@ -158,6 +163,9 @@ class Worker:
             following = self.home
         else:
             following = self.route.next_stop(block, step, self.rings)
+        self._hand_on(block, following)
+
+    def _hand_on(self, block: int, following: int) -> None:
         self.blocks[block, PLACE] = following
         self._send(block, following)
 

@@ -7,6 +7,7 @@ kernels (which let go of the GIL), without the seconds that an interpreter takes
 
 import os
 import threading
+import time
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -15,7 +16,7 @@ import pytest
 from esvi_shm.config import FitConfig
 from esvi_shm.corpus.corpus import Corpus
 from esvi_shm.runtime import engine
-from esvi_shm.runtime.blocks import PLACE, STEP
+from esvi_shm.runtime.blocks import PLACE, RECALL, STEP
 from esvi_shm.runtime.processes import Workers
 from esvi_shm.runtime.serial import SerialFit, merge_shards
 from esvi_shm.runtime.worker import Setup, Worker
@@ -23,6 +24,8 @@ from esvi_shm.shared.ring import contents
 from tests import naive
 from tests.families.lda.play import assert_sums_hold
 
+#: Seconds after which a fit is taken to hang.
+TIME_LIMIT = 60
 COUNTS, TOPICS = naive.simulate(30, 24, 3, 40, seed=0)
 
 
@@ -32,16 +35,17 @@ class Threads:
     def __init__(self, setups: list[Setup]) -> None:
         self.failed: list[BaseException] = []
         self.peak_private_bytes = [0] * len(setups)
+        # A worker ends itself when its parent is another one than it was told.
+        self._workers = [Worker(replace(setup, parent=os.getppid())) for setup in setups]
         self._threads = [
-            threading.Thread(target=self._work, args=(replace(s, parent=os.getppid()),))
-            for s in setups
+            threading.Thread(target=self._work, args=(worker,)) for worker in self._workers
         ]
         for thread in self._threads:
             thread.start()
 
-    def _work(self, setup: Setup) -> None:
+    def _work(self, worker: Worker) -> None:
         try:
-            Worker(setup).run()
+            worker.run()
         except BaseException as error:
             self.failed.append(error)
 
@@ -64,7 +68,11 @@ class Threads:
         return self
 
     def __exit__(self, *exception: object) -> None:
-        pass
+        """End the workers that were not told to: no block circulates, and the parent is gone."""
+        for worker in self._workers:
+            worker.orders[RECALL] = 1
+            worker.parent = -1
+        self.join()
 
 
 @dataclass
@@ -122,7 +130,13 @@ class Fits:
         class RecordedWorkers(workers):  # type: ignore[misc]
             def wait_ready(self) -> None:
                 super().wait_ready()
+                self.ready = time.monotonic()
                 recorder.pids.extend(getattr(self, "pids", []))
+
+            def check(self, seconds: float = 0.0) -> None:
+                super().check(seconds)
+                waited = time.monotonic() - getattr(self, "ready", np.inf)
+                assert waited < TIME_LIMIT, "blocks do not come home"
 
         class RecordedRun(engine.Run):
             def __init__(self, *arguments: object) -> None:

@@ -99,6 +99,13 @@ def test_deterministic_fits_with_true_processes_repeat_to_the_bit(fit, monkeypat
     assert bits(first) == bits(second)
 
 
+def test_a_deterministic_pass_reads_the_pi_of_its_beginning(threaded_fit):
+    options = {**OPTIONS, "evaluate_every": 1}
+    one, two = (threaded_fit(**{**options, "n_passes": n}).arrays["parameters"] for n in (1, 2))
+    assert (one["pi"] != one["pi_snapshot"]).all()
+    np.testing.assert_array_equal(two["pi_snapshot"], one["pi"])
+
+
 def test_a_deterministic_fit_with_one_worker_is_the_serial_schedule(threaded_fit):
     ended = threaded_fit(n_workers=1, route="ring", **OPTIONS)
     serial: SerialFit = play(COUNTS, n_topics=3, n_blocks=5)

@@ -5,9 +5,11 @@ import pytest
 from hypothesis import given, settings
 
 from esvi_shm.families.lda import FOLD_SWEEPS, STARTS
-from esvi_shm.families.lda.starts import NOISE, choose_seed_documents, uniform
+from esvi_shm.families.lda.starts import NOISE, choose_seed_documents
 from tests import naive
 from tests.families.lda.play import (
+    assert_sums_hold,
+    bound_noise,
     cases,
     look,
     margins_of,
@@ -127,11 +129,3 @@ def test_more_topics_than_documents_share_seeds_evenly():
     chosen = choose_seed_documents(tokens, 8, np.random.default_rng(0))
     assert sorted(np.bincount(chosen, minlength=4)) == [0, 2, 3, 3]
     assert 1 not in chosen
-
-
-def test_numbers_by_counter_are_uniform():
-    values = np.array([uniform(5, a, b) for a in range(50) for b in range(40)])
-    assert 0 < values.min() and values.max() < 1
-    assert len(np.unique(values)) == 2000
-    np.testing.assert_allclose(np.histogram(values, 10, (0, 1))[0], 200, atol=60)
-    assert uniform(5, 1, 2) != uniform(5, 2, 1)

@@ -1,0 +1,75 @@
+"""The memory plan: complete, and what is allocated."""
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+
+from esvi_shm.config import FitConfig
+from esvi_shm.corpus.corpus import Corpus
+from esvi_shm.runtime.engine import plan
+from esvi_shm.runtime.serial import SerialFit
+from esvi_shm.shared.table import ALIGNMENT
+from tests.families.lda.play import cases
+from tests.runtime.fits import COUNTS
+
+
+@settings(max_examples=30)
+@given(cases())
+def test_total_bytes_are_the_sum_of_all_arrays(case):
+    fit = case.fit()
+    n_bytes = 0
+    for label, table in fit.layout.tables.items():
+        assert fit.arrays[label].keys() == {spec.name for spec in table}
+        for spec in table:
+            array = fit.arrays[label][spec.name]
+            assert (array.shape, array.dtype, array.nbytes) == (
+                spec.shape,
+                spec.dtype,
+                spec.n_bytes,
+            )
+            n_bytes += -(-array.nbytes // ALIGNMENT) * ALIGNMENT
+    assert fit.layout.total_bytes == n_bytes
+
+
+@pytest.mark.parametrize("storage", ["margins", "full"])
+def test_the_plan_lists_every_array_once(storage):
+    config = FitConfig(n_topics=3, n_workers=2, n_blocks=4, storage=storage)
+    layout = plan(Corpus.from_sparse(COUNTS), config)
+    lines = layout.describe().splitlines()
+    listed = [tuple(line.split()[:2]) for line in lines[:-1]]
+    declared = {
+        (label.split("_")[0], spec.name) for label, table in layout.tables.items() for spec in table
+    }
+    assert sorted(listed) == sorted(declared)
+    assert lines[-1].split() == ["total", f"{layout.total_bytes / 2**20:.2f}", "MB"]
+    (gamma,) = (line for line in lines if line.split()[:2] == ["state", "gamma"])
+    assert "30 x 3" in gamma  # over all shards
+
+
+def test_every_array_says_who_writes_and_reads_it():
+    layout = plan(Corpus.from_sparse(COUNTS), FitConfig(n_workers=2))
+    for table in layout.tables.values():
+        for spec in table:
+            assert spec.writer and spec.readers and spec.what
+
+
+@settings(max_examples=30)
+@given(cases())
+def test_the_corpus_is_filled_in(case):
+    fit, counts = case.fit(), case.counts
+    held = fit.corpus_arrays
+    assert sorted(held["word_ids"]) == list(range(counts.shape[1]))
+    np.testing.assert_allclose(held["document_tokens"], counts.sum(axis=1, dtype=float))
+    np.testing.assert_allclose(
+        held["word_tokens"], counts.sum(axis=0, dtype=float)[held["word_ids"]]
+    )
+    assert held["document_bounds"][[0, -1]].tolist() == [0, len(counts)]
+    assert held["block_bounds"][[0, -1]].tolist() == [0, counts.shape[1]]
+    total = sum(shard["pair_count"].sum(dtype=float) for shard in fit.shards)
+    np.testing.assert_allclose(total, counts.sum(dtype=float))
+
+
+def test_numbers_of_workers_and_blocks_are_chosen():
+    layout = plan(Corpus.from_sparse(np.ones((50, 99))), FitConfig(n_workers=2))
+    assert layout.sizes.n_blocks == 16
+    assert isinstance(SerialFit(Corpus.from_sparse(COUNTS), layout.config), SerialFit)
