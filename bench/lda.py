@@ -190,6 +190,8 @@ def main(arguments: list[str] | None = None) -> None:
         for seed in range(options.repeats):
             for name, run in compared.items():
                 runs[name].append(run(seed))
+                last = runs[name][-1][-1]
+                print(f"  {name}, seed {seed}: {last.seconds:.2f} s, {last.elbo:.4f}", flush=True)
         final = [points[-1].elbo for points in runs["esvi_shm"]][: options.seeds]
         for seed in range(len(final), options.seeds):
             final.append(fit_points(corpus, options, seed, [options.passes])[-1].elbo)
