@@ -149,6 +149,8 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("--repeats", type=int, default=5, help="of the rates")
     parser.add_argument("--blocks", type=int, help="of the two workers whose rate is taken")
     options = parser.parse_args(arguments)
+    if options.seeds < 2:
+        parser.error("--seeds must be at least 2: a standard error needs two")
     facts = common.machine()
     print(common.describe(facts))
     common.load(options.docword)
