@@ -100,7 +100,7 @@ def draw(figure: Any, parts: dict[str, float], total: float, title: str) -> None
     axes.set_xlim(0, max(TARGET, total) * 1.05)
     axes.set_xlabel("wall seconds")
     axes.set_title(title, fontsize=10)
-    figure.legend(loc="outside lower center", ncols=3, fontsize=8)
+    figure.legend(loc="outside right center", fontsize=8)
 
 
 def main(arguments: list[str] | None = None) -> None:
@@ -134,7 +134,7 @@ def main(arguments: list[str] | None = None) -> None:
     )
     common.save(
         "end_to_end", options, facts, results, lambda f: draw(f, parts, total, title),
-        size=(8.0, 2.8),
+        size=(9.0, 2.8),
     )  # fmt: skip
 
 

@@ -64,7 +64,7 @@ def draw(figure: Any, rows: list[dict[str, Any]], title: str) -> None:
     axes = figure.subplots()
     blocks = sorted({row["blocks"] for row in rows})
     variants = list(dict.fromkeys((row["storage"], row["entropy"]) for row in rows))
-    names = [s + (", with entropy" if entropy else "") for s, entropy in variants]
+    names = [s + (",\nwith entropy" if entropy else "") for s, entropy in variants]
     values = [[r for r in rows if (r["storage"], r["entropy"]) == variant] for variant in variants]
     if len(blocks) == 1:
         bars = axes.bar(names, [v[0]["ns_per_pair"] for v in values], color="C0", width=0.6)

@@ -25,7 +25,7 @@ from esvi_shm.config import FitConfig
 from esvi_shm.corpus.corpus import Corpus
 from esvi_shm.runtime import engine
 
-PASSES = (1, 2, 3, 5, 7, 10, 15, 20, 30, 50, 100)
+PASSES = (1, 2, 3, 4, 5, 6, 8, 10, 15, 20, 30, 50, 100)
 SPEED_TARGET = 50.0
 #: ELBO per token after 100 passes at 128 topics, alpha = 0.1, eta = 0.01.
 QUALITY_TARGETS = {"ap": -8.19, "nips": -7.39}
@@ -190,6 +190,8 @@ def main(arguments: list[str] | None = None) -> None:
         for seed in range(options.repeats):
             for name, run in compared.items():
                 runs[name].append(run(seed))
+                last = runs[name][-1][-1]
+                print(f"  {name}, seed {seed}: {last.seconds:.2f} s, {last.elbo:.4f}", flush=True)
         final = [points[-1].elbo for points in runs["esvi_shm"]][: options.seeds]
         for seed in range(len(final), options.seeds):
             final.append(fit_points(corpus, options, seed, [options.passes])[-1].elbo)

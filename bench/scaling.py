@@ -46,7 +46,12 @@ def rate(options: argparse.Namespace, n_fits: int, n_workers: int) -> float:
     """Pairs a second of all of `n_fits` fits at once, each of `n_workers` workers."""
     context = multiprocessing.get_context("spawn")
     barrier, answers = context.Barrier(n_fits), context.Queue()
-    config = configure(options, n_workers, n_passes=options.passes)
+    config = configure(
+        options,
+        n_workers,
+        n_passes=options.passes,
+        n_blocks=options.blocks if n_workers > 1 else None,
+    )
     fits = [
         context.Process(target=_run, args=(options.docword, config, barrier, answers))
         for _ in range(n_fits)
@@ -142,7 +147,10 @@ def main(arguments: list[str] | None = None) -> None:
     parser = common.options_of(__doc__ or "", passes=60)
     parser.add_argument("--seeds", type=int, default=5, help="of the paired differences")
     parser.add_argument("--repeats", type=int, default=5, help="of the rates")
+    parser.add_argument("--blocks", type=int, help="of the two workers whose rate is taken")
     options = parser.parse_args(arguments)
+    if options.seeds < 2:
+        parser.error("--seeds must be at least 2: a standard error needs two")
     facts = common.machine()
     print(common.describe(facts))
     common.load(options.docword)
