@@ -154,10 +154,13 @@ def _exp32(x):
 
 @kernel(inline="always")
 def _inverses32(x):
-    """1 / x and 1 / (1 + x), with one division (above 1e19 both become 0, as they should)."""
-    y = np.float32(1.0) + x
-    q = np.float32(1.0) / (x * y)
-    return q * y, q * x
+    """1 / x and 1 / (1 + x).
+
+    Not both from one division by x (1 + x): where 1 / x is a million, the difference of two
+    rows' values must not depend on how a compiler fuses the products.
+    """
+    one = np.float32(1.0)
+    return one / x, one / (one + x)
 
 
 @kernel(inline="always")
