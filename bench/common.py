@@ -155,7 +155,7 @@ def save(
 
     figure = Figure(figsize=size, layout="constrained")
     line = 0.16 / size[1]  # room for the line below, so that it touches no label
-    figure.get_layout_engine().set(rect=(0, line, 1, 1 - line))  # type: ignore[union-attr,call-arg]
+    figure.get_layout_engine().set(rect=(0, line, 1, 1 - line))
     draw(figure)
     made = f"{facts['processor']}, {facts['cores']} cores, {facts['date']}"
     figure.text(0.995, 0.005, made, size=6, color="0.4", ha="right", va="bottom")
