@@ -153,7 +153,7 @@ def save(
     matplotlib.use("Agg")
     from matplotlib.figure import Figure
 
-    figure = Figure(figsize=size, layout="constrained")
+    figure: Any = Figure(figsize=size, layout="constrained")
     line = 0.16 / size[1]  # room for the line below, so that it touches no label
     figure.get_layout_engine().set(rect=(0, line, 1, 1 - line))
     draw(figure)
