@@ -7,7 +7,6 @@ from hypothesis import given, settings
 from esvi_shm.config import FitConfig
 from esvi_shm.corpus.corpus import Corpus
 from esvi_shm.runtime.engine import plan
-from esvi_shm.runtime.serial import SerialFit
 from esvi_shm.shared.table import ALIGNMENT
 from tests.families.lda.play import cases
 from tests.runtime.fits import COUNTS
@@ -69,7 +68,7 @@ def test_the_corpus_is_filled_in(case):
     np.testing.assert_allclose(total, counts.sum(dtype=float))
 
 
-def test_numbers_of_workers_and_blocks_are_chosen():
-    layout = plan(Corpus.from_sparse(np.ones((50, 99))), FitConfig(n_workers=2))
-    assert layout.sizes.n_blocks == 16
-    assert isinstance(SerialFit(Corpus.from_sparse(COUNTS), layout.config), SerialFit)
+@pytest.mark.parametrize(("n_workers", "n_blocks"), [(1, 8), (2, 8), (3, 12)])
+def test_the_number_of_blocks_is_chosen(n_workers, n_blocks):
+    layout = plan(Corpus.from_sparse(np.ones((50, 99))), FitConfig(n_workers=n_workers))
+    assert layout.sizes.n_blocks == n_blocks
