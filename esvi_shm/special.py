@@ -19,12 +19,16 @@ exp_digamma_row      relative 1e-6 + 3e-7 (1 / x), of values above 1e-19 of the 
 ===================  =====================================================
 """
 
+from typing import Any
+
 import numpy as np
 from llvmlite import ir
 from numba import types
+from numba.core import cgutils
 from numba.extending import intrinsic
 
 from esvi_shm.compile import kernel
+from esvi_shm.vector import Emitter, data_of
 
 
 def _bitcast(source: types.Type, target: types.Type, llvm_target: ir.Type):
@@ -38,8 +42,6 @@ def _bitcast(source: types.Type, target: types.Type, llvm_target: ir.Type):
     return cast
 
 
-_bits_of_float32 = _bitcast(types.float32, types.int32, ir.IntType(32))
-_float32_of_bits = _bitcast(types.int32, types.float32, ir.FloatType())
 _bits_of_float64 = _bitcast(types.float64, types.int64, ir.IntType(64))
 _float64_of_bits = _bitcast(types.int64, types.float64, ir.DoubleType())
 
@@ -134,76 +136,115 @@ def log_gamma(x):
 
 # ------------------------------------------------------------------ float32, for the updates
 
-
-@kernel(inline="always")
-def _exp32(x):
-    """exp(x) for x <= 0; exactly 0 below -44, so that no product of two factors is subnormal."""
-    n = np.floor(x * np.float32(1.4426950408889634) + np.float32(0.5))
-    r = x - n * np.float32(0.693359375)
-    r = r + n * np.float32(2.12194440e-4)
-    p = np.float32(1.9875691500e-4)
-    p = p * r + np.float32(1.3981999507e-3)
-    p = p * r + np.float32(8.3334519073e-3)
-    p = p * r + np.float32(4.1665795894e-2)
-    p = p * r + np.float32(1.6666665459e-1)
-    p = p * r + np.float32(5.0000001201e-1)
-    p = p * r * r + r + np.float32(1.0)
-    power = _float32_of_bits((np.int32(n) + np.int32(127)) << np.int32(23))
-    return p * power if x > np.float32(-44.0) else np.float32(0.0)
-
-
-@kernel(inline="always")
-def _inverses32(x):
-    """1 / x and 1 / (1 + x).
-
-    Not both from one division by x (1 + x): where 1 / x is a million, the difference of two
-    rows' values must not depend on how a compiler fuses the products.
-    """
-    one = np.float32(1.0)
-    return one / x, one / (one + x)
+#: exp(t) is taken to be 0 from here on: 1e-19.
+_CUT = 44.0
+#: x times reach of the largest value of a row must pass, whatever the rounding.
+_SLACK = 1.0 - 1e-6
+#: 2**f = 1 + f (c0 + c1 f + ...) for f in [-1/2, 1/2], relative error 1e-7; a least-squares fit
+#: at Chebyshev nodes.
+_POWER_OF_TWO = (
+    0.6931468559416908, 0.24022238002741148, 0.055508929524513306, 0.009671697938397505,
+    0.0013218672481563436,
+)  # fmt: skip
+#: exp(digamma(y)) / y = 1 + r (c0 + c1 r + ...), r = 1 / y in (0, 1], relative error 1e-7. The
+#: function is smooth, 1 - r / 2 + r**2 / 24 + ...; fitted in the same way.
+_EXP_DIGAMMA = (
+    -0.49999739990988407, 0.041637016535128274, 0.020844015979933357, 0.004799087735616089,
+    -0.007835413419841574, 0.002012229332308678,
+)  # fmt: skip
 
 
-@kernel(inline="always")
-def _shifted32(x, r):
-    """exp(digamma(1 + x)), r = 1 / (1 + x), as (1 + x) times a polynomial in r.
+class _Row:
+    """The arithmetic of `exp_digamma_row` on one vector."""
 
-    E(y) / y = 1 - 1 / (2 y) + 1 / (24 y**2) + ... is smooth in 1 / y; the coefficients are a
-    least-squares fit over (0, 1] at Chebyshev nodes, relative error 1e-7.
-    """
-    h = np.float32(0.002012229332308678)
-    h = h * r - np.float32(0.007835413419841574)
-    h = h * r + np.float32(0.004799087735616089)
-    h = h * r + np.float32(0.020844015979933357)
-    h = h * r + np.float32(0.041637016535128274)
-    h = h * r - np.float32(0.49999739990988407)
-    return (np.float32(1.0) + x) * (h * r + np.float32(1.0))
+    def __init__(self, emit: Emitter) -> None:
+        self.emit, self.builder = emit, emit.builder
+
+    def inverses(self, x: Any) -> tuple[Any, Any]:
+        """1 / x and 1 / (1 + x), from one division."""
+        builder = self.builder
+        y = builder.fadd(x, self.emit.constant(1.0))
+        both = builder.fdiv(self.emit.constant(1.0), builder.fmul(x, y))
+        return builder.fmul(y, both), builder.fmul(x, both)
+
+    def exp_digamma(self, x: Any, inverse_largest: Any) -> Any:
+        """exp(digamma(x) + 1 / largest): digamma(x) = digamma(1 + x) - 1 / x."""
+        builder = self.builder
+        inverse, r = self.inverses(x)
+        # Rounded values, not fused: where 1 / x is a million, equal x must give exactly 0.
+        power = self.exp(builder.fsub(inverse_largest, inverse))
+        y = builder.fadd(x, self.emit.constant(1.0))
+        return builder.fmul(builder.fmul(power, y), self._polynomial(_EXP_DIGAMMA, r))
+
+    def exp(self, t: Any) -> Any:
+        """exp(t) for t <= 0; of -60 below that."""
+        emit, builder = self.emit, self.builder
+        t = builder.fmul(emit.maximum(t, emit.constant(-60.0)), emit.constant(1.0 / _LN2))
+        n = emit.floor(builder.fadd(t, emit.constant(0.5)))
+        power = emit.power_of_two(n)
+        return builder.fmul(self._polynomial(_POWER_OF_TWO, builder.fsub(t, n)), power)
+
+    def _polynomial(self, coefficients: tuple[float, ...], x: Any) -> Any:
+        """1 + c0 x + c1 x**2 + ..."""
+        emit = self.emit
+        value = emit.constant(coefficients[-1])
+        for c in (*coefficients[-2::-1], 1.0):
+            value = emit.multiply_add(value, x, emit.constant(c))
+        return value
+
+
+@intrinsic
+def _exp_digamma_row(typingctx, x, n_topics, out):
+    def codegen(context, builder, signature, args):
+        emit = Emitter(builder)
+        row = _Row(emit)
+        x_data = data_of(context, builder, signature.args[0], args[0])
+        out_data = data_of(context, builder, signature.args[2], args[2])
+        largest = cgutils.alloca_once_value(builder, emit.constant(0.0))
+
+        def find_largest(load, store, k):
+            builder.store(emit.maximum(load(x_data), builder.load(largest)), largest)
+
+        emit.each(args[1], find_largest)
+        largest = emit.broadcast(emit.horizontal_maximum(builder.load(largest)))
+        inverse_largest, _ = row.inverses(largest)
+        # 1 / x - 1 / largest reaches the cut where x reach = 1.
+        reach = builder.fadd(inverse_largest, emit.constant(_CUT))
+        scale = emit.inverse_power_of_two_above(builder.fadd(largest, emit.constant(1.0)))
+
+        def write(load, store, k):
+            x = load(x_data)
+            reached = builder.fmul(x, reach)
+            # Most words are in few topics: many vectors hold nothing.
+            with builder.if_else(emit.any_above(reached, emit.constant(_SLACK))) as (some, none):
+                with some:
+                    result = builder.fmul(row.exp_digamma(x, inverse_largest), scale)
+                    above = builder.fcmp_ordered(">", reached, emit.constant(_SLACK))
+                    emit.store(builder.select(above, result, emit.constant(0.0)), out_data, k)
+                with none:
+                    emit.store(emit.constant(0.0), out_data, k)
+
+        emit.each(args[1], write)
+        return context.get_dummy_value()
+
+    return types.void(x, types.int64, out), codegen
 
 
 @kernel
 def exp_digamma_row(x, out):
-    """exp(digamma(x)) over its largest value.
+    """exp(digamma(x)), divided by a number near its largest value.
 
-    Equivalent to ``e = psi(x); out[:K] = exp(e - e.max())`` with values below
-    1e-19 of the largest set to 0 (so the updates meet no subnormal number). Relative values
-    are all that the update needs, and they cannot underflow as a row the way exp(digamma)
-    itself does (exp(digamma(0.01)) is 2e-44).
+    Equivalent to ``largest = x.max(); n = 1 + floor(log2(1 + largest)); out[K:] = 0;
+    out[:K] = exp(psi(x) + 1 / largest) / 2**n`` with values below 1e-19 set to 0 (so the updates
+    meet no subnormal number); the largest value lies between 1/4 and 1. Relative values are all
+    that the update needs, and they cannot underflow as a row the way exp(digamma) itself does
+    (exp(digamma(0.01)) is 2e-44).
 
     Parameters
     ----------
     x : float32 array, shape (K,)
         Positive.
-    out : float32 array, shape (K',), K' >= K
-        Its first K places are written.
+    out : float32 array, shape (padded(K),)
+        Written.
     """
-    n = x.shape[0]
-    # Positive floats are ordered as their bits are, and an integer maximum vectorises.
-    bits = np.int32(0)
-    for k in range(n):
-        bits = max(bits, _bits_of_float32(x[k]))
-    largest = _float32_of_bits(bits)
-    top, r = _inverses32(largest)
-    scale = np.float32(1.0) / _shifted32(largest, r)
-    for k in range(n):
-        # digamma(x) = digamma(1 + x) - 1 / x
-        inverse, r = _inverses32(x[k])
-        out[k] = _exp32(top - inverse) * (_shifted32(x[k], r) * scale)
+    _exp_digamma_row(x, x.shape[0], out)

@@ -1,4 +1,4 @@
-"""The two inner loops of an update, four rows at a time, as explicit vector code.
+"""The inner loops of an update as explicit vector code, and what writes such code.
 
 A pair (document, word) costs one dot product and two scaled additions over the topics. Written
 as numba loops they run at 0.48 ns per pair and topic (NIPS, K = 128, AVX2): each pair re-reads
@@ -15,10 +15,13 @@ callers own the scratch and compute the offsets.
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
 from llvmlite import ir
 from numba import types
 from numba.core import cgutils
 from numba.extending import intrinsic
+
+from esvi_shm.compile import kernel
 
 #: Row lengths are rounded up to this many float32.
 LANES = 16
@@ -27,6 +30,7 @@ _FLOAT = ir.FloatType()
 _INT64 = ir.IntType(64)
 _INT32 = ir.IntType(32)
 _VECTOR = ir.VectorType(_FLOAT, LANES)
+_ZEROS = ir.Constant(_VECTOR, [0.0] * LANES)
 
 
 def padded(n_topics: int) -> int:
@@ -38,11 +42,14 @@ def padded(n_topics: int) -> int:
     return -(-n_topics // LANES) * LANES
 
 
-class _Emitter:
-    """Writes vector loops with an llvmlite builder."""
+class Emitter:
+    """Writes vector code with an llvmlite builder; values are `<16 x float>` unless said."""
 
     def __init__(self, builder: ir.IRBuilder) -> None:
         self.builder = builder
+
+    def constant(self, value: float) -> Any:
+        return ir.Constant(_VECTOR, [float(np.float32(value))] * LANES)
 
     def load(self, base: Any, offset: Any) -> Any:
         return self.builder.load(self._place(base, offset), align=4)
@@ -59,18 +66,85 @@ class _Emitter:
         return self.builder.fadd(product, c, flags=["contract"])
 
     def broadcast(self, scalar: Any) -> Any:
-        undefined = ir.Constant(_VECTOR, ir.Undefined)
+        undefined = ir.Constant(ir.VectorType(scalar.type, LANES), ir.Undefined)
         one = self.builder.insert_element(undefined, scalar, _INT32(0))
         mask = ir.Constant(ir.VectorType(_INT32, LANES), [0] * LANES)
         return self.builder.shuffle_vector(one, undefined, mask)
 
     def horizontal_sum(self, vector: Any) -> Any:
-        reduce = cgutils.get_or_insert_function(
+        start = _FLOAT(0.0)
+        return self._call("llvm.vector.reduce.fadd", _FLOAT, [start, vector], flags=("reassoc",))
+
+    def horizontal_maximum(self, vector: Any) -> Any:
+        return self._call("llvm.vector.reduce.fmax", _FLOAT, [vector], flags=("nnan",))
+
+    def floor(self, vector: Any) -> Any:
+        return self._call("llvm.floor", _VECTOR, [vector])
+
+    def power_of_two(self, vector: Any) -> Any:
+        """2**n of whole numbers n from -126 to 127."""
+        integers = ir.VectorType(_INT32, LANES)
+        exponent = self.builder.fptosi(vector, integers)
+        exponent = self.builder.add(exponent, integers([127] * LANES))
+        bits = self.builder.shl(exponent, integers([23] * LANES))
+        return self.builder.bitcast(bits, _VECTOR)
+
+    def inverse_power_of_two_above(self, vector: Any) -> Any:
+        """1 / 2**n, 2**n the smallest power of two above it; from 1 to 1e37."""
+        integers = ir.VectorType(_INT32, LANES)
+        exponent = self.builder.lshr(self.builder.bitcast(vector, integers), integers([23] * LANES))
+        exponent = self.builder.sub(integers([253] * LANES), exponent)
+        bits = self.builder.shl(exponent, integers([23] * LANES))
+        return self.builder.bitcast(bits, _VECTOR)
+
+    def maximum(self, a: Any, b: Any) -> Any:
+        return self.builder.select(self.builder.fcmp_ordered(">", a, b), a, b)
+
+    def any_above(self, vector: Any, limit: Any) -> Any:
+        """Whether some lane is above the limit's."""
+        above = self.builder.fcmp_ordered(">", vector, limit)
+        bits = self.builder.bitcast(above, ir.IntType(LANES))
+        return self.builder.icmp_unsigned("!=", bits, bits.type(0))
+
+    def each(self, length: Any, body: Callable[..., None]) -> None:
+        """Emit `body(load, store, k)` for the vectors at k = 0, `LANES`, ... of rows.
+
+        `load(base)` and `store(value, base)` work on a row's vector at k. The rows have `length`
+        elements, which need not fill the last vector: there 0 is loaded for what lies beyond,
+        and nothing stored.
+        """
+        builder = self.builder
+        whole = builder.and_(length, _INT64(-LANES))
+        with cgutils.for_range_slice(builder, _INT64(0), whole, _INT64(LANES), _INT64) as (k, _):
+            body(lambda base: self.load(base, k), lambda value, base: self.store(value, base, k), k)
+        with builder.if_then(builder.icmp_signed(">", length, whole), likely=False):
+            lane = ir.Constant(ir.VectorType(_INT32, LANES), list(range(LANES)))
+            rest = self.broadcast(builder.trunc(builder.sub(length, whole), _INT32))
+            inside = builder.icmp_signed("<", lane, rest)
+            body(
+                lambda base: self._masked_load(base, whole, inside),
+                lambda value, base: self._masked_store(value, base, whole, inside),
+                whole,
+            )
+
+    def _masked_load(self, base: Any, offset: Any, mask: Any) -> Any:
+        arguments = [self._place(base, offset), _INT32(4), mask, _ZEROS]
+        return self._call("llvm.masked.load", _VECTOR, arguments, suffix=".p0")
+
+    def _masked_store(self, value: Any, base: Any, offset: Any, mask: Any) -> None:
+        arguments = [value, self._place(base, offset), _INT32(4), mask]
+        self._call("llvm.masked.store", ir.VoidType(), arguments, suffix=".p0")
+
+    def _call(
+        self, name: str, result: Any, arguments: list[Any], suffix: str = "", flags: Any = ()
+    ) -> Any:
+        """Call one of LLVM's own functions on vectors."""
+        function = cgutils.get_or_insert_function(
             self.builder.module,
-            ir.FunctionType(_FLOAT, [_FLOAT, _VECTOR]),
-            f"llvm.vector.reduce.fadd.v{LANES}f32",
+            ir.FunctionType(result, [argument.type for argument in arguments]),
+            f"{name}.v{LANES}f32{suffix}",
         )
-        return self.builder.call(reduce, [_FLOAT(0.0), vector], fastmath=("reassoc",))
+        return self.builder.call(function, arguments, fastmath=flags)
 
     def loop(self, length: Any, carried: list[Any], body: Callable[..., list[Any]]) -> list[Any]:
         """``for k in range(0, length, LANES): carried = body(k, carried)``; length >= LANES."""
@@ -97,7 +171,8 @@ class _Emitter:
         return results
 
 
-def _data(context: Any, builder: Any, array_type: Any, value: Any) -> Any:
+def data_of(context: Any, builder: Any, array_type: Any, value: Any) -> Any:
+    """The address of an array's first element."""
     return context.make_array(array_type)(context, builder, value).data
 
 
@@ -108,9 +183,9 @@ def _make_dots(group: int) -> Any:
     @intrinsic
     def dots(typingctx, x, rows, offsets, length):
         def codegen(context, builder, signature, args):
-            emit = _Emitter(builder)
-            x_data = _data(context, builder, signature.args[0], args[0])
-            rows_data = _data(context, builder, signature.args[1], args[1])
+            emit = Emitter(builder)
+            x_data = data_of(context, builder, signature.args[0], args[0])
+            rows_data = data_of(context, builder, signature.args[1], args[1])
             starts = cgutils.unpack_tuple(builder, args[2], group)
 
             def body(k, sums):
@@ -120,8 +195,7 @@ def _make_dots(group: int) -> Any:
                     for start, total in zip(starts, sums, strict=True)
                 ]
 
-            zero = ir.Constant(_VECTOR, [0.0] * LANES)
-            sums = emit.loop(args[3], [zero] * group, body)
+            sums = emit.loop(args[3], [_ZEROS] * group, body)
             return context.make_tuple(
                 builder, signature.return_type, [emit.horizontal_sum(total) for total in sums]
             )
@@ -142,10 +216,10 @@ def _make_mix(group: int, both: bool) -> Any:
     @intrinsic
     def mix(typingctx, x, total, rows, offsets, weights, length):
         def codegen(context, builder, signature, args):
-            emit = _Emitter(builder)
-            x_data = _data(context, builder, signature.args[0], args[0])
-            total_data = _data(context, builder, signature.args[1], args[1])
-            rows_data = _data(context, builder, signature.args[2], args[2])
+            emit = Emitter(builder)
+            x_data = data_of(context, builder, signature.args[0], args[0])
+            total_data = data_of(context, builder, signature.args[1], args[1])
+            rows_data = data_of(context, builder, signature.args[2], args[2])
             starts = cgutils.unpack_tuple(builder, args[3], group)
             scales = [emit.broadcast(w) for w in cgutils.unpack_tuple(builder, args[4], group)]
             length = args[5]
@@ -187,3 +261,59 @@ def _make_mix(group: int, both: bool) -> Any:
 dot_1, dot_4 = _make_dots(1), _make_dots(4)
 mix_1, mix_4 = _make_mix(1, both=False), _make_mix(4, both=False)
 mix_both_1, mix_both_4 = _make_mix(1, both=True), _make_mix(4, both=True)
+
+
+@intrinsic
+def _settle_row(typingctx, rows, at, length, old, lambda_row, n_topics, prior, frozen, moved):
+    def codegen(context, builder, signature, args):
+        emit = Emitter(builder)
+        rows_data, old_data, lambda_data, moved_data = (
+            data_of(context, builder, signature.args[i], args[i]) for i in (0, 3, 4, 8)
+        )
+        _, at, length, _, _, n_topics, prior, frozen, _ = args
+        prior = emit.broadcast(prior)
+
+        def body(load, store, k):
+            here = builder.add(at, k)
+            beta, before = emit.load(rows_data, here), load(old_data)
+            with builder.if_then(emit.any_above(emit.maximum(beta, before), _ZEROS)):
+                after = builder.fmul(beta, emit.load(rows_data, builder.add(here, length)))
+                change = builder.fsub(after, before)
+                emit.store(builder.fadd(emit.load(moved_data, k), change), moved_data, k)
+                store(after, old_data)
+                with builder.if_then(builder.not_(frozen)):
+                    value = builder.fadd(load(lambda_data), change)
+                    store(emit.maximum(value, builder.fadd(prior, after)), lambda_data)
+
+        emit.each(n_topics, body)
+        return context.get_dummy_value()
+
+    signature = types.void(
+        rows, types.int64, types.int64, old, lambda_row, types.int64, types.float32,
+        types.boolean, moved,
+    )  # fmt: skip
+    return signature, codegen
+
+
+@kernel
+def settle_row(rows, at, length, old, lambda_row, prior, frozen, moved):
+    """Put the factors times the sums of one word in place of an old margin.
+
+    Equivalent to ``new = rows[at : at + length] * rows[at + length : at + 2 * length]``,
+    cut to K, ``moved += new - old; lambda_row[:] = maximum(lambda_row + new - old, prior + new);
+    old[:] = new``; `lambda_row` stays where `frozen`. Vectors without a positive factor or old
+    value, most of a rare word's, are passed over.
+
+    Parameters
+    ----------
+    rows : float32 array
+        Scratch; at `at` the word's factors, at `at + length` its sums.
+    at, length : int
+    old, lambda_row : float32 arrays, shape (K,)
+        Non-negative; updated.
+    prior : float32
+    frozen : bool
+    moved : float32 array, shape (length,)
+        Updated.
+    """
+    _settle_row(rows, at, length, old, lambda_row, old.shape[0], prior, frozen, moved)

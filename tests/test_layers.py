@@ -9,8 +9,8 @@ import esvi_shm
 
 PACKAGE = Path(esvi_shm.__file__).parent
 FLOORS = [
-    {"errors", "config", "compile"},
-    {"corpus", "counter", "special", "vector"},
+    {"errors", "config", "compile", "vector"},
+    {"corpus", "counter", "special"},
     {"shared"},
     {"families"},
     {"runtime"},

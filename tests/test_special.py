@@ -8,6 +8,7 @@ from scipy.special import gammaln, psi
 
 from esvi_shm import special
 from esvi_shm.compile import kernel
+from esvi_shm.vector import padded
 
 SMALLEST_NORMAL = np.finfo(np.float32).tiny
 
@@ -79,24 +80,24 @@ def test_exp_of_negative_numbers():
 
 
 def row_of(x, room=0):
-    out = np.full(len(x) + room, np.float32(7))
+    """The whole row that is written, and `room` places beyond it."""
+    out = np.full(padded(len(x)) + room, np.float32(7))
     special.exp_digamma_row(np.asarray(x, np.float32), out)
     return out
 
 
 def assert_row_is_right(x):
     x = np.asarray(x, np.float32)
-    out = row_of(x)
+    out = row_of(x)[: len(x)]
     exact = psi(x.astype(np.float64))
-    wanted = np.exp(exact - exact.max())
+    scale = 2.0 ** (1 + np.floor(np.log2(np.float32(1) + x.max())))
+    wanted = np.exp(exact + 1 / x.max().astype(np.float64)) / scale
     # The bound is stated for values above 1e-19 of the largest; those below may be 0.
     allowed = wanted * (1e-6 + 3e-7 / x) + np.where(wanted < 1e-19, 1e-19, 0)
     wrong = np.abs(out - wanted) > allowed
     assert not wrong.any(), (x[wrong], out[wrong], wanted[wrong])
     assert ((out == 0) | (out >= SMALLEST_NORMAL)).all()
-    assert out.max() <= 1 + 1e-6
-    # As close to the largest value as a float32 can be, so that no row underflows whole.
-    assert out[np.argmax(x)] == pytest.approx(1, abs=1e-6)
+    assert 0.25 < out[np.argmax(x)] < 1 + 1e-6 and out.max() == out[np.argmax(x)]
 
 
 values = st.floats(-6, 12).map(lambda e: 10.0**e)
@@ -125,7 +126,23 @@ def test_rows_over_the_whole_range():
 
 
 @pytest.mark.parametrize("n_topics", range(1, 70))
-def test_only_the_first_places_of_a_row_are_written(n_topics):
+def test_zeros_fill_the_row_to_whole_vectors(n_topics):
     out = row_of(np.linspace(0.1, 3, n_topics), room=5)
-    assert (out[n_topics:] == 7).all()
-    assert (out[:n_topics] != 7).all()
+    whole = padded(n_topics)
+    assert (out[:n_topics] > 0).all()
+    assert (out[n_topics:whole] == 0).all()
+    assert (out[whole:] == 7).all()
+
+
+@pytest.mark.parametrize("n_topics", [1, 16, 40, 128])
+def test_vectors_without_a_large_value_are_zeros(n_topics):
+    x = np.full(n_topics, 0.01, np.float32)
+    x[n_topics // 2] = 3.0
+    out = row_of(x)
+    assert np.flatnonzero(out).tolist() == [n_topics // 2]
+
+
+@pytest.mark.parametrize("smallest", [1e-30, 1e-6, 1e-3])
+def test_equal_values_stay_equal_however_small(smallest):
+    out = row_of(np.full(37, smallest))[:37]
+    assert (out == out[0]).all() and out[0] > 0.25

@@ -106,3 +106,40 @@ def test_mixes(n_topics, group, both):
     np.testing.assert_allclose(case.total, total, rtol=2e-6)
     np.testing.assert_allclose(case.table(), before, rtol=2e-6)
     case.assert_padding_is_kept()
+
+
+@pytest.mark.parametrize("frozen", [False, True])
+@pytest.mark.parametrize("n_topics", range(1, 71))
+def test_settling_a_row(n_topics, frozen):
+    """Beside full rows: words in few topics, some that left theirs, one that is empty."""
+    random, length = np.random.default_rng(n_topics), padded(n_topics)
+    factors, old = random.uniform(0, 1, (2, 4, n_topics)).astype(np.float32)
+    factors[1:] *= random.uniform(size=(3, n_topics)) < 0.05
+    old[1:] *= random.uniform(size=(3, n_topics)) < 0.05
+    factors[3] = old[3] = 0
+    sums = random.uniform(0, 3, (4, n_topics)).astype(np.float32)
+    lambda_, prior = (old + random.uniform(-0.05, 1, old.shape)).astype(np.float32), np.float32(0.3)
+    rows = np.zeros((4, 2, length), np.float32)
+    rows[:, 0, :n_topics], rows[:, 1, :n_topics] = factors, sums
+    moved = np.zeros(length + GUARD, np.float32)
+    moved[length:] = 7
+    got_old, got_lambda = old.copy(), lambda_.copy()
+    for i in range(4):
+        vector.settle_row(
+            rows.ravel(), 2 * length * i, length, got_old[i], got_lambda[i], prior, frozen,
+            moved[:length],
+        )  # fmt: skip
+    new = factors * sums
+    np.testing.assert_allclose(got_old, new, rtol=1e-6)
+    change = new - old
+    np.testing.assert_allclose(moved[:n_topics], change.sum(axis=0), atol=2e-6)
+    assert (moved[n_topics:length] == 0).all() and (moved[length:] == 7).all()
+    touched = (factors > 0) | (old > 0)
+    wanted = np.where(touched, np.maximum(lambda_ + change, prior + new), lambda_)
+    if frozen:
+        np.testing.assert_array_equal(got_lambda, lambda_)
+    else:
+        # Where nothing was and is, a value above the prior may be left alone.
+        close = np.isclose(got_lambda, wanted, rtol=1e-6)
+        same = np.isclose(got_lambda, np.maximum(lambda_, prior), rtol=1e-6)
+        assert (close | (~touched & same)).all()

@@ -51,7 +51,6 @@ def sweep(
     n_words = block_word_ptr[block + 1] - first_word
     spill = np.zeros((0, n_topics))
     bound = 0.0
-    theta[n_topics:] = 0.0
     first_row = block_row_ptr[block]
     for r in range(first_row, block_row_ptr[block + 1]):
         if want_words and r > first_row and (r - first_row) % FLUSH_ROWS == 0:

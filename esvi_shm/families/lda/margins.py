@@ -26,7 +26,7 @@ from esvi_shm.families.lda.update import (
     word_factors_into,
 )
 from esvi_shm.special import exp_digamma_row, log
-from esvi_shm.vector import dot_1, dot_4, mix_1, mix_4, mix_both_1, mix_both_4
+from esvi_shm.vector import dot_1, dot_4, mix_1, mix_4, mix_both_1, mix_both_4, settle_row
 
 #: What the storage keeps of phi: array name, what a row is, what it holds.
 ARRAYS = (
@@ -90,7 +90,6 @@ def sweep(
     spill = np.zeros((0, n_topics))
     extra = np.zeros(n_topics)
     bound = 0.0
-    theta[n_topics:] = 0.0
     first_row = block_row_ptr[block]
     for r in range(first_row, block_row_ptr[block + 1]):
         if want_words and r > first_row and (r - first_row) % FLUSH_ROWS == 0:
@@ -191,15 +190,12 @@ def settle_words(shard, block, lambda_, phi, eta, frozen, want_entropy, scratch,
     n_topics = lambda_.shape[1]
     first = block_word_ptr[block]
     bound = 0.0
-    moved = scratch.total[:n_topics]
+    moved = scratch.total
     moved[:] = 0.0
     for i in range(block_word_ptr[block + 1] - first):
-        row = rows[2 * length * i : 2 * length * (i + 1)]
-        old = phi_word[first + i]
-        lambda_row = lambda_[word_row[first + i]]
-        prior = eta[word_row[first + i]]
-        sums = row[length : length + n_topics]
+        at = 2 * length * i
         if spill.shape[0] > 0 or want_entropy:
+            row, sums = rows[at : at + n_topics], rows[at + length : at + length + n_topics]
             for k in range(n_topics):
                 sums[k] *= row[k]
             if spill.shape[0] > 0:
@@ -208,14 +204,9 @@ def settle_words(shard, block, lambda_, phi, eta, frozen, want_entropy, scratch,
                     sums[k] += more[k]
             if want_entropy:
                 bound += cross_entropy(sums, row, n_topics)
-            row[:n_topics] = 1.0
-        for k in range(n_topics):
-            new = sums[k] * row[k]
-            change = new - old[k]
-            moved[k] += change
-            old[k] = new
-            if not frozen:
-                lambda_row[k] = max(lambda_row[k] + change, prior + new)
+            row[:] = 1.0
+        word = word_row[first + i]
+        settle_row(rows, at, length, phi_word[first + i], lambda_[word], eta[word], frozen, moved)
         if i % FLUSH_WORDS == FLUSH_WORDS - 1:
             flush_moved(moved, pi_own)
     flush_moved(moved, pi_own)

@@ -126,14 +126,13 @@ def topic_factors_into(pi_others, pi_own, worker, eta_total, log_topic, factor):
 @kernel
 def word_factors_into(lambda_, word_row, first, last, topic_factor, rows):
     """beta_vk = E(lambda_vk) / E(pi_k) of words first..last-1, relative; their sums start at 0."""
-    n_topics = lambda_.shape[1]
     length = topic_factor.shape[0]
     for i in range(last - first):
         row = rows[2 * length * i : 2 * length * (i + 1)]
-        exp_digamma_row(lambda_[word_row[first + i]], row)
-        for k in range(n_topics):
+        exp_digamma_row(lambda_[word_row[first + i]], row[:length])
+        for k in range(length):
             row[k] *= topic_factor[k]
-        row[n_topics:] = 0.0
+        row[length:] = 0.0
 
 
 @kernel
