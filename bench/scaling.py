@@ -1,8 +1,8 @@
-"""Two workers against two runs of one worker side by side; and the bound at equal passes.
+"""P workers against P runs of one worker side by side; and the bound at equal passes.
 
-*Speed.* Two workers of one fit share memory bandwidth and caches; so do two one-worker fits of the
+*Speed.* The workers of one fit share memory bandwidth and caches; so do one-worker fits of the
 same corpus that run at the same time, but these need not wait for one another. Their pairs a
-second, summed, are what the two cores can do; two workers are held against that, in turn, several
+second, summed, are what the cores can do; the workers are held against that, in turn, several
 times. The clock is the passes' alone; the fits side by side begin their passes together.
 
 *Quality.* From the same start (same seed, same blocks) one and two workers make the same passes;
@@ -73,18 +73,24 @@ def configure(options: argparse.Namespace, n_workers: int, **more: Any) -> FitCo
 
 
 def speed(options: argparse.Namespace) -> dict[str, Any]:
-    """Rates of one worker, two workers, and two fits side by side, in turn."""
-    cases = {"one worker": (1, 1), "two workers": (1, 2), "two fits of one worker": (2, 1)}
-    rates: dict[str, list[float]] = {name: [] for name in cases}
+    """Rates of one worker, P workers, and P fits side by side, in turn, for each P."""
+    numbers = options.workers
+    together: dict[int, list[float]] = {n: [] for n in (1, *numbers)}
+    apart: dict[int, list[float]] = {n: [] for n in numbers}
     for _ in range(options.repeats):
-        for name, case in cases.items():
-            rates[name].append(rate(options, *case))
-    two, side = rates["two workers"], rates["two fits of one worker"]
+        together[1].append(rate(options, 1, 1))
+        for n in numbers:
+            together[n].append(rate(options, 1, n))
+            apart[n].append(rate(options, n, 1))
+    ratios = {
+        n: common.median([a / b for a, b in zip(together[n], apart[n], strict=True)])
+        for n in numbers
+    }
     return {
-        "pairs_per_second": rates,
-        "medians": {name: common.median(values) for name, values in rates.items()},
-        "of_side_by_side": common.median([a / b for a, b in zip(two, side, strict=True)]),
-        "of_one": common.median([a / b for a, b in zip(two, rates["one worker"], strict=True)]),
+        "workers": numbers,
+        "pairs_per_second": {"one_fit": together, "side_by_side": apart},
+        "of_side_by_side": ratios,
+        "of_one": {n: common.median(together[n]) / common.median(together[1]) for n in numbers},
     }
 
 
@@ -120,14 +126,25 @@ def draw(figure: Any, speeds: dict[str, Any], bounds: dict[str, Any], title: str
     """Rates on the left, paired differences on the right."""
     left, right = figure.subplots(1, 2)
     rates = speeds["pairs_per_second"]
-    names = [name.replace(" of ", "\nof ") for name in rates]
-    bars = left.bar(names, [v / 1e6 for v in speeds["medians"].values()], width=0.6, color="C0")
-    left.bar_label(bars, fmt="%.1f", label_type="center", color="w")
-    for name, values in zip(names, rates.values(), strict=True):
-        left.plot([name] * len(values), [v / 1e6 for v in values], "k_", ms=9)
+    shown = {"side_by_side": ("C7", "fits of one worker side by side"),
+             "one_fit": ("C0", "workers of one fit")}  # fmt: skip
+    for name, (color, label) in shown.items():
+        curve = {n: [v / 1e6 for v in values] for n, values in rates[name].items()}
+        if name == "side_by_side":
+            curve = {1: [v / 1e6 for v in rates["one_fit"][1]], **curve}
+        left.plot(list(curve), [common.median(v) for v in curve.values()], "o-", color=color,
+                  label=label)  # fmt: skip
+        for n, values in curve.items():
+            left.plot([n] * len(values), values, "_", ms=9, color=color)
+    for n, ratio in speeds["of_side_by_side"].items():
+        top = common.median(rates["one_fit"][n]) / 1e6
+        left.annotate(f"{ratio:.2f}", (n, top), (0, -14), textcoords="offset points", ha="center")
+    left.set_xlabel("workers, or fits")
+    left.set_xticks([1, *speeds["workers"]])
+    left.set_ylim(bottom=0)
     left.set_ylabel("million pairs a second, all together")
-    left.set_title(f"two workers: {speeds['of_side_by_side']:.2f} of the two fits", fontsize=9)
-    left.grid(alpha=0.3, axis="y", lw=0.5)
+    left.legend(fontsize=8, loc="lower right")
+    left.grid(alpha=0.3, lw=0.5)
     one, two = (np.array(bounds["elbo"][workers]) for workers in "12")
     for difference in two - one:
         right.plot(bounds["passes"], difference, color="0.75", lw=0.8)
@@ -147,22 +164,26 @@ def main(arguments: list[str] | None = None) -> None:
     parser = common.options_of(__doc__ or "", passes=60)
     parser.add_argument("--seeds", type=int, default=5, help="of the paired differences")
     parser.add_argument("--repeats", type=int, default=5, help="of the rates")
-    parser.add_argument("--blocks", type=int, help="of the two workers whose rate is taken")
+    parser.add_argument("--blocks", type=int, help="of the workers whose rate is taken")
+    parser.add_argument("--workers", type=int, nargs="+", default=[2], help="numbers of workers")
     options = parser.parse_args(arguments)
     if options.seeds < 2:
         parser.error("--seeds must be at least 2: a standard error needs two")
     facts = common.machine()
     print(common.describe(facts))
     common.load(options.docword)
-    if facts["cores"] < 2:
-        common.skip("two workers need two cores")
+    if facts["cores"] < max(options.workers):
+        common.skip(f"{max(options.workers)} workers need as many cores")
     speeds = speed(options)
-    for name, values in speeds["pairs_per_second"].items():
-        listed = ", ".join(f"{value / 1e6:.2f}" for value in values)
-        print(f"{name:<24}{speeds['medians'][name] / 1e6:>8.2f} million pairs/s ({listed})")
-    ratio = speeds["of_side_by_side"]
-    print(f"two workers: {speeds['of_one']:.2f} times one; {ratio:.3f} of two fits side by side")
-    print("  " + common.verdict(ratio, TARGET))
+    for kind, of_kind in speeds["pairs_per_second"].items():
+        for n, values in of_kind.items():
+            listed = ", ".join(f"{value / 1e6:.2f}" for value in values)
+            name = f"{n} workers" if kind == "one_fit" else f"{n} fits of one worker"
+            median = common.median(values) / 1e6
+            print(f"{name:<24}{median:>8.2f} million pairs/s ({listed})")
+    for n, ratio in speeds["of_side_by_side"].items():
+        print(f"{n} workers: {speeds['of_one'][n]:.2f} times one; {ratio:.3f} of {n} fits")
+        print("  " + common.verdict(ratio, TARGET))
     bounds = quality(options)
     last, error = bounds["difference"][-1], bounds["standard_error"][-1]
     print(
