@@ -29,10 +29,10 @@ def uniform(seed, a, b):
 def shuffled(items, seed, a, b):
     """A copy of `items` in a random order (Fisher and Yates), by counter.
 
-    Equivalent to ``numpy.random.permutation(items)``.
+    Equivalent to ``numpy.random.permutation(items)``. b times their number must be below 2**63.
     """
     out = items.copy()
     for i in range(len(out) - 1, 0, -1):
-        j = np.int64(uniform(seed + i, a, b) * (i + 1))
+        j = np.int64(uniform(seed, a, b * len(out) + i) * (i + 1))
         out[i], out[j] = out[j], out[i]
     return out

@@ -128,12 +128,13 @@ def _parser() -> argparse.ArgumentParser:
         "--blocks",
         type=int,
         metavar="B",
-        help="blocks of words that travel (default: 4 P, at least 8)",
+        help="blocks of words that travel (default: 2 P, at least 8)",
     )
     engine.add_argument(
         "--route", default="lap", metavar="NAME",
-        help="lap: every worker once a pass, in random order; ring: in turn; random: any worker "
-        "next, as in the paper; balanced: the one with the shortest queue (default: lap)",
+        help="lap: every worker once a pass, the one with the shortest queue first; ring: in turn; "
+        "random: any worker next, as in the paper; balanced: another one, the one with the "
+        "shortest queue (default: lap)",
     )  # fmt: skip
     engine.add_argument(
         "--storage", default="margins", metavar="NAME",

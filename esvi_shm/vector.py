@@ -317,3 +317,34 @@ def settle_row(rows, at, length, old, lambda_row, prior, frozen, moved):
         Updated.
     """
     _settle_row(rows, at, length, old, lambda_row, old.shape[0], prior, frozen, moved)
+
+
+@intrinsic
+def _prefetch_row(typingctx, rows, row):
+    def codegen(context, builder, signature, args):
+        array = context.make_array(signature.args[0])(context, builder, args[0])
+        n = builder.extract_value(array.shape, 1)
+        start = builder.gep(array.data, [builder.mul(args[1], n)])
+        function = cgutils.get_or_insert_function(
+            builder.module,
+            ir.FunctionType(ir.VoidType(), [start.type, _INT32, _INT32, _INT32]),
+            "llvm.prefetch.p0",
+        )
+        with cgutils.for_range_slice(builder, _INT64(0), n, _INT64(16), _INT64) as (k, _):
+            # To be written; to be kept in all caches; data.
+            builder.call(function, [builder.gep(start, [k]), _INT32(1), _INT32(3), _INT32(1)])
+        return context.get_dummy_value()
+
+    return types.void(rows, types.int64), codegen
+
+
+@kernel
+def prefetch_row(rows, row):
+    """Ask for a row of a matrix that is read and written soon; a row beyond the last is legal.
+
+    Parameters
+    ----------
+    rows : float32 array, shape (n, K), C-contiguous
+    row : int
+    """
+    _prefetch_row(rows, row)

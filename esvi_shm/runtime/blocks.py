@@ -9,7 +9,8 @@ Every word has one writer at a time:
 ===========  ====================================================================
 blocks       its holder: `PLACE` is q once the block is with q or on its way to
              q's ring, `STEP` counts its visits
-workers      worker p its row: a sign of life, and what it has done
+been         its holder: where the block has been, as its route needs it
+workers      worker p its row: a sign of life, whether it is at work, what it has done
 orders       home, while no block is out (`RECALL` at any time)
 ===========  ====================================================================
 
@@ -25,7 +26,7 @@ from esvi_shm.shared.table import ArraySpec
 # Columns of a row of `blocks`.
 PLACE, STEP = 0, 1
 # Columns of a row of `workers`.
-BEAT, VISITS, PAIRS, BUSY_NS = 0, 1, 2, 3
+BEAT, VISITS, PAIRS, BUSY_NS, AT_WORK = 0, 1, 2, 3, 4
 # Places of `orders`.
 TARGET_PASS, RECALL, ALWAYS_ENTROPY = 0, 1, 2
 
@@ -44,6 +45,7 @@ def control_specs(n_workers: int, n_blocks: int) -> list[ArraySpec]:
     A ring holds every block and one command, so a push cannot fail.
     """
     n, words = n_workers + 1, ring_words(n_blocks + 1)
+    lines = -(-n_workers // (LINE_WORDS * 8))
     rest = "everyone, when handed the block"
     return [
         ArraySpec(
@@ -55,8 +57,12 @@ def control_specs(n_workers: int, n_blocks: int) -> list[ArraySpec]:
             "place and number of visits, a line each",
         ),
         ArraySpec(
-            "workers", (n_workers, LINE_WORDS), np.int64, "worker p its row", "home",
-            "sign of life, visits, pairs, busy nanoseconds, a line each",
+            "been", (n_blocks, lines * LINE_WORDS * 8), np.uint8, "the holder of the block", rest,
+            "1 for each worker that the block has been at, this pass or just now; whole lines",
+        ),
+        ArraySpec(
+            "workers", (n_workers, LINE_WORDS), np.int64, "worker p its row", "everyone",
+            "sign of life, visits, pairs, busy nanoseconds, whether at work, a line each",
         ),
         ArraySpec("orders", (LINE_WORDS,), np.int64, "home", "workers", "how far to go"),
     ]  # fmt: skip

@@ -229,7 +229,7 @@ class _Fit:
         self.handles = {label: segment.handle for label, segment in run.segments.items()}
         self.arrays = {label: segment.arrays for label, segment in run.segments.items()}
         fill(layout, corpus, self.arrays)
-        control = self.arrays["control"]
+        self.control = control = self.arrays["control"]
         blocks.initialise_control(control, self.P, self.B)
         self.rings, self.orders = control["rings"], control["orders"]
         self.block_words, self.worker_words = control["blocks"], control["workers"]
@@ -316,7 +316,7 @@ class _Fit:
             step = int(self.block_words[b, STEP])
             if step >= target * len(self.stops[b]):
                 continue
-            following = self.route.next_stop(b, step, self.rings)
+            following = self.route.next_stop(b, step, self.control)
             self.block_words[b, PLACE] = following
             # The release in the push publishes the orders, and all that was written at rest.
             try_push(self.rings[following, self.P], b)

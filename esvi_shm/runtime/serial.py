@@ -17,7 +17,8 @@ from esvi_shm.counter import shuffled
 from esvi_shm.families.contract import Bound
 from esvi_shm.runtime.blocks import initialise_control
 from esvi_shm.runtime.layout import fill, lay_out
-from esvi_shm.shared.ring import pop_any, size_guess, try_push
+from esvi_shm.runtime.routes import least_waiting
+from esvi_shm.shared.ring import pop_any, try_push
 
 
 class SerialFit:
@@ -112,6 +113,6 @@ def warm_up(config: FitConfig) -> None:
     control = fit.arrays["control"]
     initialise_control(control, 1, 1)
     try_push(control["rings"][0, 1], 0)
-    size_guess(control["rings"][0, 1])
     shuffled(np.arange(2), 0, 0, 0)
+    least_waiting(np.arange(1), control["been"][0], control["rings"], control["workers"], 0, 0, 0)
     pop_any(control["rings"][0], 0, 1)

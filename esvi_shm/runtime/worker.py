@@ -25,6 +25,7 @@ from esvi_shm.families.contract import FamilyWorker, Sizes
 from esvi_shm.runtime import blocks
 from esvi_shm.runtime.blocks import (
     ALWAYS_ENTROPY,
+    AT_WORK,
     BEAT,
     BUSY_NS,
     PAIRS,
@@ -69,7 +70,7 @@ class Worker:
         # Before the first touch: the pages of this shard's state come to lie near this core.
         segments[f"state_{self.p}"].reserve()
         arrays = {label: segment.arrays for label, segment in segments.items()}
-        control = arrays["control"]
+        self.control = control = arrays["control"]
         self.rings, self.orders, self.blocks = (
             control["rings"],
             control["orders"],
@@ -153,7 +154,9 @@ class Worker:
         # The bound will be asked for when the blocks are home: their last pass leaves H.
         last_pass = step >= (target - 1) * n_stops
         began = time.perf_counter_ns()
+        self.row[AT_WORK] = 1
         self.family.visit(block, bool(last_pass or self.orders[ALWAYS_ENTROPY]))
+        self.row[AT_WORK] = 0
         self.row[BUSY_NS] += time.perf_counter_ns() - began
         self.row[PAIRS] += self.pairs[block]
         self.row[VISITS] += 1
@@ -162,7 +165,7 @@ class Worker:
         if step >= target * n_stops or self.orders[RECALL]:
             following = self.home
         else:
-            following = self.route.next_stop(block, step, self.rings)
+            following = self.route.next_stop(block, step, self.control)
         self._hand_on(block, following)
 
     def _hand_on(self, block: int, following: int) -> None:

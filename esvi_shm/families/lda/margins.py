@@ -26,7 +26,16 @@ from esvi_shm.families.lda.update import (
     word_factors_into,
 )
 from esvi_shm.special import exp_digamma_row, log
-from esvi_shm.vector import dot_1, dot_4, mix_1, mix_4, mix_both_1, mix_both_4, settle_row
+from esvi_shm.vector import (
+    dot_1,
+    dot_4,
+    mix_1,
+    mix_4,
+    mix_both_1,
+    mix_both_4,
+    prefetch_row,
+    settle_row,
+)
 
 #: What the storage keeps of phi: array name, what a row is, what it holds.
 ARRAYS = (
@@ -100,6 +109,9 @@ def sweep(
         beat[0] += 1
         gamma_row = gamma[row_doc[r]]
         exp_digamma_row(gamma_row, theta)
+        if r + 1 < block_row_ptr[block + 1]:
+            prefetch_row(gamma, row_doc[r + 1])
+            prefetch_row(phi_doc, r + 1)
         total[:] = 0.0
         log_pairs = False
         j, end = row_ptr[r], row_ptr[r + 1]
@@ -206,6 +218,9 @@ def settle_words(shard, block, lambda_, phi, eta, frozen, want_entropy, scratch,
                 bound += cross_entropy(sums, row, n_topics)
             row[:] = 1.0
         word = word_row[first + i]
+        if first + i + 2 < block_word_ptr[block + 1]:
+            prefetch_row(phi_word, first + i + 2)
+            prefetch_row(lambda_, word_row[first + i + 2])
         settle_row(rows, at, length, phi_word[first + i], lambda_[word], eta[word], frozen, moved)
         if i % FLUSH_WORDS == FLUSH_WORDS - 1:
             flush_moved(moved, pi_own)

@@ -20,7 +20,7 @@ import numpy as np
 
 from esvi_shm.compile import kernel
 from esvi_shm.special import digamma, exp_digamma_row, log
-from esvi_shm.vector import padded
+from esvi_shm.vector import padded, prefetch_row
 
 #: Below this sum of products a pair is updated in the log domain. Factors are at most 1, and
 #: those left out are below 1e-19, so above it they change phi by less than K 1e-7.
@@ -129,6 +129,8 @@ def word_factors_into(lambda_, word_row, first, last, topic_factor, rows):
     length = topic_factor.shape[0]
     for i in range(last - first):
         row = rows[2 * length * i : 2 * length * (i + 1)]
+        if first + i + 2 < last:
+            prefetch_row(lambda_, word_row[first + i + 2])
         exp_digamma_row(lambda_[word_row[first + i]], row[:length])
         for k in range(length):
             row[k] *= topic_factor[k]
