@@ -128,7 +128,7 @@ def _parser() -> argparse.ArgumentParser:
         "--blocks",
         type=int,
         metavar="B",
-        help="blocks of words that travel (default: 2 P, at least 8)",
+        help="blocks of words that travel (default: by the length of documents and P)",
     )
     engine.add_argument(
         "--route", default="lap", metavar="NAME",

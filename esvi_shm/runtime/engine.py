@@ -42,7 +42,7 @@ from esvi_shm.errors import Interrupted
 from esvi_shm.families.contract import Bound
 from esvi_shm.runtime import blocks, routes
 from esvi_shm.runtime.blocks import ALWAYS_ENTROPY, PAIRS, PLACE, RECALL, STEP, TARGET_PASS, VISITS
-from esvi_shm.runtime.layout import BLOCKS_PER_WORKER, LEAST_BLOCKS, Layout, fill, lay_out
+from esvi_shm.runtime.layout import Layout, choose_n_blocks, fill, lay_out
 from esvi_shm.runtime.processes import ASKING_TO_STOP, Workers, private_bytes
 from esvi_shm.runtime.routes import Route, find_stops
 from esvi_shm.runtime.serial import warm_up
@@ -133,8 +133,8 @@ def resolve(config: FitConfig, corpus: Corpus) -> FitConfig:
     if n_workers > corpus.n_documents:
         _log.warning("%d workers for %d documents: using %d", n_workers, *[corpus.n_documents] * 2)
         n_workers = corpus.n_documents
-    n_blocks = config.n_blocks or max(LEAST_BLOCKS, BLOCKS_PER_WORKER * n_workers)
-    return replace(config, n_workers=n_workers, n_blocks=min(n_blocks, corpus.n_words))
+    n_blocks = min(config.n_blocks or choose_n_blocks(corpus, n_workers), corpus.n_words)
+    return replace(config, n_workers=n_workers, n_blocks=n_blocks)
 
 
 def check(config: FitConfig) -> None:

@@ -1,5 +1,7 @@
 """The memory plan: complete, and what is allocated."""
 
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -7,6 +9,7 @@ from hypothesis import given, settings
 from esvi_shm.config import FitConfig
 from esvi_shm.corpus.corpus import Corpus
 from esvi_shm.runtime.engine import plan
+from esvi_shm.runtime.layout import choose_n_blocks
 from esvi_shm.shared.table import ALIGNMENT
 from tests.families.lda.play import cases
 from tests.runtime.fits import COUNTS
@@ -68,7 +71,23 @@ def test_the_corpus_is_filled_in(case):
     np.testing.assert_allclose(total, counts.sum(dtype=float))
 
 
-@pytest.mark.parametrize(("n_workers", "n_blocks"), [(1, 8), (2, 8), (3, 12)])
-def test_the_number_of_blocks_is_chosen(n_workers, n_blocks):
-    layout = plan(Corpus.from_sparse(np.ones((50, 99))), FitConfig(n_workers=n_workers))
-    assert layout.sizes.n_blocks == n_blocks
+@pytest.mark.parametrize(
+    ("documents", "pairs", "words", "n_workers", "n_blocks"),
+    [
+        (50, 50 * 99, 99, 1, 4),  # 99 pairs a document: 20 a row
+        (50, 50 * 6, 99, 1, 1),
+        (50, 50 * 6, 99, 3, 6),
+        (50, 50 * 9999, 9999, 2, 8),
+        (50, 50 * 9999, 9999, 8, 16),
+        (50, 50 * 6, 140_000, 1, 9),
+        (50, 50 * 9999, 3, 8, 3),
+    ],
+)
+def test_the_number_of_blocks_is_chosen(documents, pairs, words, n_workers, n_blocks):
+    corpus = SimpleNamespace(n_documents=documents, n_pairs=pairs, n_words=words)
+    assert choose_n_blocks(corpus, n_workers) == n_blocks
+
+
+def test_the_chosen_number_of_blocks_is_used():
+    layout = plan(Corpus.from_sparse(np.ones((50, 99))), FitConfig(n_workers=1))
+    assert layout.sizes.n_blocks == 4
