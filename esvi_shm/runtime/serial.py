@@ -103,7 +103,9 @@ def merge_shards(arrays: dict[str, dict[str, np.ndarray]], n_workers: int) -> li
 
 def warm_up(config: FitConfig) -> None:
     """Run every kernel of a fit once on two documents, so that it is compiled and loaded."""
-    corpus = Corpus.from_sparse(np.array([[1.0, 2.0], [0.0, 1.0]]))
+    # Not by `from_sparse`: it imports scipy.sparse, which a worker has no other use for.
+    offsets, words = np.array([0, 2, 3]), np.array([0, 1, 1], np.int32)
+    corpus = Corpus(offsets, words, np.array([1, 2, 1], np.float32), n_words=2)
     alpha = float(np.ravel(config.alpha)[0])
     eta = float(np.ravel(config.eta)[0])
     toy = replace(config, n_topics=2, n_workers=1, n_blocks=1, alpha=alpha, eta=eta)

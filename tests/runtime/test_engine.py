@@ -28,9 +28,7 @@ def assert_right(ended, n_passes):
     assert last.elbo_f <= last.elbo + bound_noise(COUNTS)
     # It has learned something, and the H of every (shard, block) was left by its last visit.
     assert last.elbo_f > play(COUNTS, n_topics=3).bound().elbo + 20
-    # `balanced` may leave out a shard whose worker is slow to begin, in a fit as short as this.
-    if ended.layout.config.route != "balanced":
-        assert last.elbo - last.elbo_f < 20
+    assert last.elbo - last.elbo_f < 20
 
 
 @pytest.mark.parametrize("n_workers", [1, 2, 3])

@@ -145,23 +145,10 @@ def visit(
     want_entropy,
     scratch,
 ):
-    """One visit of a block to a shard: update phi, gamma, the block's lambda, the worker's pi.
+    """One visit of a block to a shard; parameters and result as `margins.visit`.
 
-    Parameters
-    ----------
-    shard, block, gamma, lambda_, phi, want_words, want_entropy, scratch : as for `sweep`
-    pi : tuple of float64 arrays, shapes (P, K)
-        (rows to read the other workers' contributions from, live rows). Row `worker` of the
-        live rows is read and updated.
-    priors : Priors
-    worker : int
-    given : bool
-        `lambda_` holds point topics, which stay as they are: documents are folded in.
-
-    Returns
-    -------
-    float
-        H of this block in this shard, - sum n phi log phi; 0 without `want_entropy`.
+    Also the same code: a kernel that is handed `sweep` and `settle_words` as arguments would
+    not be kept in numba's disk cache.
     """
     pi_others, pi_rows = pi
     rows, log_topic, factor = scratch.rows, scratch.log_topic, scratch.factor
