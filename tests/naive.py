@@ -8,6 +8,8 @@ shares no code with the package. Arrays are dense and in the order of the vocabu
     gamma_dk = alpha_k + sum_v n_dv phi_dvk
     lambda_vk = eta_v + sum_d n_dv phi_dvk,   pi_k = sum_v lambda_vk
 
+and for inference cvb0 the logarithm in place of digamma.
+
 Source: Blei, Ng, Jordan 2003; Hoffman et al. 2013; Zhang et al. 2019, Algorithm 3.
 """
 
@@ -27,11 +29,19 @@ class Lda:
     phi : array, shape (D, V, K)
         Only that of pairs with a count matters.
     alpha, eta : arrays, shapes (K,), (V,)
+    inference : str
+        vb or cvb0
     """
 
     def __init__(
-        self, counts: np.ndarray, phi: np.ndarray, alpha: np.ndarray, eta: np.ndarray
+        self,
+        counts: np.ndarray,
+        phi: np.ndarray,
+        alpha: np.ndarray,
+        eta: np.ndarray,
+        inference: str = "vb",
     ) -> None:
+        self.inference = inference
         self.counts = np.asarray(counts, np.float64)
         self.phi = np.array(phi, np.float64)
         self.alpha, self.eta = np.asarray(alpha, np.float64), np.asarray(eta, np.float64)
@@ -56,7 +66,7 @@ class Lda:
         lambda_ = self.lambda_.copy()
         for d in documents:
             present = words[self.counts[d, words] > 0]
-            new = responsibilities(self.gamma[d], lambda_[present], pi)
+            new = responsibilities(self.gamma[d], lambda_[present], pi, self.inference)
             change = self.counts[d, present, None] * (new - self.phi[d, present])
             self.phi[d, present] = new
             self.gamma[d] += change.sum(axis=0)
@@ -73,7 +83,9 @@ class Lda:
             present = np.flatnonzero(self.counts[d])
             n = self.counts[d, present]
             for _ in range(documents_steps):
-                phi = responsibilities(self.gamma[d], self.lambda_[present], self.pi)
+                phi = responsibilities(
+                    self.gamma[d], self.lambda_[present], self.pi, self.inference
+                )
                 self.gamma[d] = self.alpha + n @ phi
                 self.phi[d, present] = phi
         self.lambda_ = self.eta[:, None] + np.einsum("dv,dvk->vk", self.counts, self.phi)
@@ -87,14 +99,27 @@ class Lda:
             + entropy
         )
 
+    def objective_cvb0(self) -> float:
+        """sum n phi log(theta beta / phi) + sum alpha log theta + sum eta log beta."""
+        log_theta = np.log(self.gamma / self.gamma.sum(axis=1, keepdims=True))
+        log_topics = np.log(self.lambda_ / self.pi)
+        mass = self.counts[:, :, None] * self.phi
+        entropy = -np.sum(self.counts[:, :, None] * _x_log_x(self.phi))
+        likelihood = np.sum(mass * (log_theta[:, None] + log_topics))
+        priors = np.sum(self.alpha * log_theta) + np.sum(self.eta[:, None] * log_topics)
+        return float(likelihood + entropy + priors)
+
     def bound_l(self) -> float:
         """The evidence lower bound of gamma and lambda at the best phi for them."""
         return bound_l(self.counts, self.gamma, self.lambda_, self.alpha, self.eta)
 
 
-def responsibilities(gamma: np.ndarray, lambda_: np.ndarray, pi: np.ndarray) -> np.ndarray:
+def responsibilities(
+    gamma: np.ndarray, lambda_: np.ndarray, pi: np.ndarray, inference: str = "vb"
+) -> np.ndarray:
     """phi of one document's words, shapes (K,), (n, K), (K,) -> (n, K)."""
-    return softmax(psi(gamma) + psi(lambda_) - psi(pi), axis=1)
+    log_e = {"vb": psi, "cvb0": np.log}[inference]
+    return softmax(log_e(gamma) + log_e(lambda_) - log_e(pi), axis=1)
 
 
 def _x_log_x(x: np.ndarray) -> np.ndarray:

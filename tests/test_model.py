@@ -15,7 +15,7 @@ def model_of(order: list[int] | None) -> FittedModel:
     gamma = [np.array([[1.0, 3.0]], np.float32), np.array([[2.0, 2.0], [4.0, 0.0]], np.float32)]
     word_ids = None if order is None else np.array(order)
     parameters = Parameters(rows, word_ids, gamma, np.full(2, 0.1), np.full(4, 0.5))
-    return FittedModel(parameters, WORDS, [Record(1.0, 0.1, 0.1, -7.0, -8.0)], {})
+    return FittedModel(parameters, WORDS, [Record(1.0, 0.1, 0.1, -7.0, -8.0, -8.0)], {})
 
 
 @pytest.mark.parametrize("order", [None, [2, 0, 3, 1]])

@@ -56,7 +56,9 @@ def make_model(value: float) -> FittedModel:
         "corpus_digest": "",
         **dict.fromkeys(("n_documents", "n_words", "n_pairs", "n_tokens", "n_topics"), 1),
     }
-    return FittedModel(parameters, ["a", "b", "c"], [Record(1.0, 0.5, 0.6, -1.0, -2.0)], summary)
+    return FittedModel(
+        parameters, ["a", "b", "c"], [Record(1.0, 0.5, 0.6, -1.0, -2.0, -2.0)], summary
+    )
 
 
 def value_of(folder) -> float:

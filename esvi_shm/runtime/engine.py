@@ -67,6 +67,7 @@ class Record(NamedTuple):
     total_seconds: float
     elbo: float
     elbo_f: float
+    objective: float
 
 
 class Observer:
@@ -294,7 +295,7 @@ class _Fit:
         return "passes"
 
     def _change(self) -> float:
-        before, now = self.history[-2].elbo, self.history[-1].elbo
+        before, now = self.history[-2].objective, self.history[-1].objective
         return abs(now - before) / max(abs(before), 1e-300)
 
     def _run_to(self, done: int, target: int) -> None:
@@ -371,9 +372,7 @@ class _Fit:
     def _evaluate(self) -> None:
         bound: Bound = self._play(self.layout.model.evaluate(self.shared))
         passes = int(self.worker_words[:, VISITS].sum()) / max(self.visits_a_pass, 1)
-        record = Record(
-            passes, self.fit_seconds, time.perf_counter() - self.ready, bound.elbo, bound.elbo_f
-        )
+        record = Record(passes, self.fit_seconds, time.perf_counter() - self.ready, *bound)
         self.history.append(record)
         self.observer.evaluated(record)
 

@@ -21,12 +21,12 @@ from esvi_shm.config import FitConfig, choose, prior_vector
 from esvi_shm.corpus.shard import Shard
 from esvi_shm.families.contract import Arrays, Bound, Sizes
 from esvi_shm.families.lda import bound, starts
-from esvi_shm.families.lda.update import Priors, make_scratch
+from esvi_shm.families.lda.update import Rule, make_scratch
 from esvi_shm.shared.table import ArraySpec
 
 STORAGES = ("margins", "full")
 STARTS = ("seeded", "scikit-learn", "random")
-INFERENCES = ("vb",)
+INFERENCES = ("vb", "cvb0")
 
 #: Sweeps of each worker over its own documents, with the topics held still, at a start.
 FOLD_SWEEPS = 5
@@ -147,6 +147,7 @@ class Model:
             shared["eta"],
             pi,
             self.sizes.n_documents,
+            self.config.inference == "cvb0",
         )
 
     def worker(
@@ -176,10 +177,11 @@ class Worker:
         self.gamma = shards[worker]["gamma"]
         lo, hi = (int(d) for d in corpus["document_bounds"][worker : worker + 2])
         self.first_document, self.document_tokens = lo, corpus["document_tokens"][lo:hi]
-        self.priors = Priors(
+        self.rule = Rule(
             shared["alpha"].astype(np.float32),
             shared["eta"].astype(np.float32),
             float(shared["eta"].sum()),
+            model.config.inference == "cvb0",
         )
         live = shared["pi"]
         self.pi = (shared["pi_snapshot"] if model.config.deterministic else live, live)
@@ -203,7 +205,7 @@ class Worker:
             self.shared["lambda_"],
             self.phi,
             self.pi,
-            self.priors,
+            self.rule,
             self.worker,
             given,
             want_words,
@@ -274,18 +276,18 @@ class Worker:
             self.shared["lambda_"][first:last] = sums
 
     def _bound(self) -> None:
-        digamma_pi = bound.digamma_rows(self.shared["pi"], self.priors.eta_total)
+        digamma_pi = bound.digamma_rows(self.shared["pi"], self.rule.eta_total)
         lambda_ = self.shared["lambda_"]
         parts = np.zeros(bound.N_PARTS)
         for block in range(self.model.sizes.n_blocks):
             parts[bound.PAIRS] += bound.pairs_part(
                 self.shard, block, self.gamma, lambda_, digamma_pi
             )
-        parts[[bound.DOCUMENTS_LNB, bound.DOCUMENTS_GAP]] = bound.documents_part(
-            self.gamma, self.document_tokens, self.shared["alpha"]
+        parts[[bound.DOCUMENTS_LNB, bound.DOCUMENTS_GAP, bound.DOCUMENTS_NLOGN]] = (
+            bound.documents_part(self.gamma, self.document_tokens, self.shared["alpha"])
         )
         for first, last in self._own_rows():
-            parts[[bound.WORDS_LNB, bound.WORDS_GAP]] += bound.words_part(
+            parts[[bound.WORDS_LNB, bound.WORDS_GAP, bound.WORDS_NLOGN]] += bound.words_part(
                 lambda_, first, last, self.shared["eta"], digamma_pi
             )
         self.shared["bound_parts"][self.worker] = parts

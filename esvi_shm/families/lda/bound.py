@@ -1,6 +1,6 @@
 """The evidence lower bound, in float64 with all constants, as parts that workers sum.
 
-Two forms (see `combine`):
+Two forms, and what cvb0 climbs (see `combine`):
 
 F, at the phi that the engine holds, with gamma and lambda at their sums:
 
@@ -13,8 +13,18 @@ L, at the best phi for gamma and lambda, which is what scikit-learn and gensim c
       + sum_d [lnB(gamma_d) - lnB(alpha) + sum_k (alpha_k - gamma_dk) Elog theta_dk]
       + sum_k [lnB(lambda_k) - lnB(eta)  + sum_v (eta_v - lambda_vk) Elog beta_vk]
 
-L >= F, and they are equal at a fixed point. Source: Blei, Ng, Jordan 2003, eq. 15; Hoffman et
-al. 2013; F is the same bound with phi and its own gamma and lambda put in.
+L >= F, and they are equal at a fixed point. Inference cvb0 climbs, at the phi that it holds,
+
+    J = sum n phi log(theta beta / phi) + sum alpha log theta + sum eta log beta
+      = sum_d nlogn(gamma_d) + sum_k nlogn(lambda_k) + H,
+    nlogn(x) = sum_i x_i log x_i - (sum_i x_i) log(sum_i x_i)
+
+with theta and beta proportional to gamma and lambda, their best for phi: the log posterior under
+Dirichlet(alpha + 1) and Dirichlet(eta + 1) but for its constants, and for phi its bound from
+below. F and J are alike: log Gamma(x) is about x log x - x.
+
+Source: Blei, Ng, Jordan 2003, eq. 15; Hoffman et al. 2013; F is the same bound with phi and its
+own gamma and lambda put in. Asuncion, Welling, Smyth, Teh 2009 for cvb0 and what it climbs.
 """
 
 from math import lgamma
@@ -26,8 +36,8 @@ from esvi_shm.families.contract import Bound
 from esvi_shm.special import digamma, exp_negative, log, log_gamma
 
 #: Columns of the workers' rows of partial sums.
-PAIRS, DOCUMENTS_LNB, DOCUMENTS_GAP, WORDS_LNB, WORDS_GAP = range(5)
-N_PARTS = 5
+PAIRS, DOCUMENTS_LNB, DOCUMENTS_GAP, DOCUMENTS_NLOGN, WORDS_LNB, WORDS_GAP, WORDS_NLOGN = range(7)
+N_PARTS = 7
 
 
 @kernel
@@ -110,7 +120,7 @@ def _log_sum(gamma_row, lambda_row, digamma_pi):
 
 @kernel
 def documents_part(gamma, document_tokens, alpha):
-    """Over the shard's documents: sum lnB(gamma_d), and the rest that L alone has.
+    """Over the shard's documents: sum lnB(gamma_d), the rest that L alone has, sum nlogn(gamma_d).
 
     The rest is sum_k (alpha_k - gamma_dk) Elog theta_dk - n_d digamma(sum_k gamma_dk): the
     last term belongs to the pairs, see `pairs_part`.
@@ -118,6 +128,7 @@ def documents_part(gamma, document_tokens, alpha):
     n_topics = gamma.shape[1]
     lnb = 0.0
     rest = 0.0
+    nlogn = 0.0
     for d in range(gamma.shape[0]):
         total = 0.0
         for k in range(n_topics):
@@ -125,31 +136,40 @@ def documents_part(gamma, document_tokens, alpha):
         digamma_total = digamma(total)
         row_lnb = 0.0
         row_rest = 0.0
+        row_nlogn = 0.0
         for k in range(n_topics):
             g = np.float64(gamma[d, k])
             row_lnb += log_gamma(g)
             row_rest += (alpha[k] - g) * (digamma(g) - digamma_total)
+            row_nlogn += g * log(g)
         lnb += row_lnb - log_gamma(total)
         rest += row_rest - document_tokens[d] * digamma_total
-    return lnb, rest
+        nlogn += row_nlogn - total * log(total)
+    return lnb, rest, nlogn
 
 
 @kernel
 def words_part(lambda_, first, last, eta, digamma_pi):
-    """Over word rows first..last-1: sum log Gamma(lambda_vk), and (eta_v - lambda) Elog beta."""
+    """Over word rows first..last-1: sums of log Gamma(lambda_vk), (eta_v - lambda) Elog beta, and
+    lambda log lambda.
+    """
     n_topics = lambda_.shape[1]
     lnb = 0.0
     gap = 0.0
+    nlogn = 0.0
     for v in range(first, last):
         row_lnb = 0.0
         row_gap = 0.0
+        row_nlogn = 0.0
         for k in range(n_topics):
             x = np.float64(lambda_[v, k])
             row_lnb += log_gamma(x)
             row_gap += (eta[v] - x) * (digamma(x) - digamma_pi[k])
+            row_nlogn += x * log(x)
         lnb += row_lnb
         gap += row_gap
-    return lnb, gap
+        nlogn += row_nlogn
+    return lnb, gap, nlogn
 
 
 def combine(
@@ -159,16 +179,19 @@ def combine(
     eta: np.ndarray,
     pi: np.ndarray,
     n_documents: int,
+    cvb0: bool,
 ) -> Bound:
-    """Both bounds from the workers' parts.
+    """The bounds and the objective from the workers' parts.
 
     Parameters
     ----------
     parts : float64 array, shape (P, N_PARTS)
     entropy : float
-        H; nan where it is not known, and then `elbo_f` is nan.
+        H; nan where it is not known, and then `elbo_f` and the objective are nan.
     alpha, eta, pi : float64 arrays, shapes (K,), (V,), (K,)
     n_documents : int
+    cvb0 : bool
+        Whether the objective is J, not F.
     """
     total = parts.sum(axis=0)
     n_topics = len(alpha)
@@ -180,4 +203,8 @@ def combine(
     priors = -n_documents * lnb_alpha - n_topics * lnb_eta
     lnb = total[DOCUMENTS_LNB] + total[WORDS_LNB] - sum(map(lgamma, pi)) + priors
     elbo = lnb + total[PAIRS] + total[DOCUMENTS_GAP] + total[WORDS_GAP]
-    return Bound(float(elbo), float(lnb + entropy))
+    elbo_f = float(lnb + entropy)
+    if not cvb0:
+        return Bound(float(elbo), elbo_f, elbo_f)
+    nlogn = total[DOCUMENTS_NLOGN] + total[WORDS_NLOGN] - float(pi @ np.log(pi))
+    return Bound(float(elbo), elbo_f, float(nlogn + entropy))

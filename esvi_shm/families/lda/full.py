@@ -19,10 +19,10 @@ from esvi_shm.families.lda.update import (
     flush_moved,
     given_factors_into,
     phi_by_logs_into,
+    row_factors_into,
     topic_factors_into,
     word_factors_into,
 )
-from esvi_shm.special import exp_digamma_row
 from esvi_shm.vector import dot_1
 
 #: What the storage keeps of phi: array name, what a row is, what it holds.
@@ -31,7 +31,7 @@ ARRAYS = (("phi", "pair", "responsibilities of each (document, word) pair"),)
 
 @kernel
 def sweep(
-    shard, block, gamma, lambda_, phi, log_topic, alpha, given, want_words, want_entropy, scratch
+    shard, block, gamma, lambda_, phi, log_topic, rule, given, want_words, want_entropy, scratch
 ):
     """Update phi of every pair of a block in a shard, document by document.
 
@@ -59,7 +59,7 @@ def sweep(
             _flush_changes(rows, length, spill)
         beat[0] += 1
         gamma_row = gamma[row_doc[r]]
-        exp_digamma_row(gamma_row, theta)
+        row_factors_into(gamma_row, theta, rule.cvb0)
         total[:] = 0.0
         for j in range(row_ptr[r], row_ptr[r + 1]):
             i = pair_word[j] - first_word
@@ -78,7 +78,12 @@ def sweep(
                     old[k] = new
             else:
                 phi_by_logs_into(
-                    gamma_row, lambda_[word_row[first_word + i]], log_topic, given, pair_phi
+                    gamma_row,
+                    lambda_[word_row[first_word + i]],
+                    log_topic,
+                    given,
+                    rule.cvb0,
+                    pair_phi,
                 )
                 for k in range(n_topics):
                     new = np.float32(pair_phi[k])
@@ -88,7 +93,7 @@ def sweep(
             if want_entropy:
                 bound += np.float64(count) * entropy(old)
         for k in range(n_topics):
-            gamma_row[k] = max(gamma_row[k] + total[k], alpha[k])
+            gamma_row[k] = max(gamma_row[k] + total[k], rule.alpha[k])
     return bound, spill
 
 
@@ -138,7 +143,7 @@ def visit(
     lambda_,
     phi,
     pi,
-    priors,
+    rule,
     worker,
     given,
     want_words,
@@ -157,8 +162,8 @@ def visit(
     if given:
         given_factors_into(lambda_, word_row, first, last, rows, factor.shape[0])
     else:
-        topic_factors_into(pi_others, pi_rows[worker], worker, priors.eta_total, log_topic, factor)
-        word_factors_into(lambda_, word_row, first, last, factor, rows)
+        topic_factors_into(pi_others, pi_rows[worker], worker, rule, log_topic, factor)
+        word_factors_into(lambda_, word_row, first, last, factor, rule.cvb0, rows)
     bound, spill = sweep(
         shard,
         block,
@@ -166,7 +171,7 @@ def visit(
         lambda_,
         phi,
         log_topic,
-        priors.alpha,
+        rule,
         given,
         want_words,
         want_entropy,
@@ -178,7 +183,7 @@ def visit(
             block,
             lambda_,
             phi,
-            priors.eta,
+            rule.eta,
             given,
             want_entropy,
             scratch,

@@ -22,10 +22,11 @@ from esvi_shm.families.lda.update import (
     flush_sums,
     given_factors_into,
     phi_by_logs_into,
+    row_factors_into,
     topic_factors_into,
     word_factors_into,
 )
-from esvi_shm.special import exp_digamma_row, log
+from esvi_shm.special import log
 from esvi_shm.vector import (
     dot_1,
     dot_4,
@@ -46,7 +47,7 @@ ARRAYS = (
 
 @kernel
 def sweep(
-    shard, block, gamma, lambda_, phi, log_topic, alpha, given, want_words, want_entropy, scratch
+    shard, block, gamma, lambda_, phi, log_topic, rule, given, want_words, want_entropy, scratch
 ):
     """Update phi of every pair of a block in a shard, document by document.
 
@@ -54,7 +55,7 @@ def sweep(
 
         theta = E(gamma[d]); s = theta @ beta.T          # beta: the words' factors in scratch
         new = theta * ((n / s) @ beta)                   # sum over v of n phi
-        gamma[d] += new - phi_doc[r]; phi_doc[r] = new   # but see update.Priors
+        gamma[d] += new - phi_doc[r]; phi_doc[r] = new   # but see update.Rule
         sums += outer(n / s, theta)                      # settle_words turns it into phi_word
 
     Parameters
@@ -68,8 +69,8 @@ def sweep(
     phi : tuple of float32 arrays
         (phi_doc, phi_word); phi_doc is updated.
     log_topic : float64 array, shape (K,)
-        -digamma(pi).
-    alpha : float32 array, shape (K,)
+        -log E(pi).
+    rule : Rule
     given : bool
         `lambda_` holds point topics, not Dirichlet parameters.
     want_words, want_entropy : bool
@@ -108,7 +109,7 @@ def sweep(
         # A watcher reads this counter to tell a long visit from a stopped worker.
         beat[0] += 1
         gamma_row = gamma[row_doc[r]]
-        exp_digamma_row(gamma_row, theta)
+        row_factors_into(gamma_row, theta, rule.cvb0)
         if r + 1 < block_row_ptr[block + 1]:
             prefetch_row(gamma, row_doc[r + 1])
             prefetch_row(phi_doc, r + 1)
@@ -157,7 +158,12 @@ def sweep(
                     extra[:] = 0.0
                 i = pair_word[j] - first_word
                 phi_by_logs_into(
-                    gamma_row, lambda_[word_row[first_word + i]], log_topic, given, pair_phi
+                    gamma_row,
+                    lambda_[word_row[first_word + i]],
+                    log_topic,
+                    given,
+                    rule.cvb0,
+                    pair_phi,
                 )
                 count = np.float64(pair_count[j])
                 for k in range(n_topics):
@@ -183,7 +189,7 @@ def sweep(
                 total[k] += extra[k]
         old = phi_doc[r]
         for k in range(n_topics):
-            gamma_row[k] = max(gamma_row[k] + (total[k] - old[k]), alpha[k] + total[k])
+            gamma_row[k] = max(gamma_row[k] + (total[k] - old[k]), rule.alpha[k] + total[k])
             old[k] = total[k]
     return bound, spill
 
@@ -236,7 +242,7 @@ def visit(
     lambda_,
     phi,
     pi,
-    priors,
+    rule,
     worker,
     given,
     want_words,
@@ -251,7 +257,7 @@ def visit(
     pi : tuple of float64 arrays, shapes (P, K)
         (rows to read the other workers' contributions from, live rows). Row `worker` of the
         live rows is read and updated.
-    priors : Priors
+    rule : Rule
     worker : int
     given : bool
         `lambda_` holds point topics, which stay as they are: documents are folded in.
@@ -268,8 +274,8 @@ def visit(
     if given:
         given_factors_into(lambda_, word_row, first, last, rows, factor.shape[0])
     else:
-        topic_factors_into(pi_others, pi_rows[worker], worker, priors.eta_total, log_topic, factor)
-        word_factors_into(lambda_, word_row, first, last, factor, rows)
+        topic_factors_into(pi_others, pi_rows[worker], worker, rule, log_topic, factor)
+        word_factors_into(lambda_, word_row, first, last, factor, rule.cvb0, rows)
     bound, spill = sweep(
         shard,
         block,
@@ -277,7 +283,7 @@ def visit(
         lambda_,
         phi,
         log_topic,
-        priors.alpha,
+        rule,
         given,
         want_words,
         want_entropy,
@@ -289,7 +295,7 @@ def visit(
             block,
             lambda_,
             phi,
-            priors.eta,
+            rule.eta,
             given,
             want_entropy,
             scratch,

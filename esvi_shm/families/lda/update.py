@@ -4,6 +4,10 @@ One visit updates phi of every pair of a block of words in a shard of documents:
 
     phi_dvk  is proportional to  E(gamma_dk) E(lambda_vk) / E(pi_k),      E(x) = exp(digamma(x))
 
+With inference `cvb0`, E(x) = x: collapsed variational Bayes with a zero-order expansion and
+without taking a token's own share out of the counts, which is also expectation maximisation for
+the most probable theta and beta under Dirichlet(alpha + 1) and Dirichlet(eta + 1).
+
 It is split as theta_dk = E(gamma_dk), once per (document, block), and
 beta_vk = E(lambda_vk) / E(pi_k), once per (word, visit). Scaling a document's or a word's row
 cancels in phi, so both are kept relative to the row's largest value: they cannot underflow as
@@ -41,12 +45,12 @@ class Scratch(NamedTuple):
     norms: np.ndarray  # float32 (longest row,): s of its pairs
     pair_phi: np.ndarray  # float64 (K,): phi of a pair done in the log domain
     beat: np.ndarray  # int64 (1,), shared: counts rows done, a sign of life
-    log_topic: np.ndarray  # float64 (K,): -digamma(pi)
+    log_topic: np.ndarray  # float64 (K,): -log E(pi)
     factor: np.ndarray  # float32 (n,): 1 / E(pi), relative
 
 
-class Priors(NamedTuple):
-    """The priors as the updates read them.
+class Rule(NamedTuple):
+    """What the updates need of the configuration: the priors, and what E is.
 
     gamma and lambda move by changes in float32. Where much mass has left a topic, what is left
     is the rounding of what was there, which may be below the prior and even below 0; so they
@@ -56,6 +60,7 @@ class Priors(NamedTuple):
     alpha: np.ndarray  # float32 (K,)
     eta: np.ndarray  # float32 (V,), by word row
     eta_total: float  # sum of eta over the vocabulary
+    cvb0: bool  # E(x) = x, not exp(digamma(x))
 
 
 def make_scratch(most_words: int, most_pairs: int, n_topics: int, beat: np.ndarray) -> Scratch:
@@ -88,8 +93,32 @@ def make_scratch(most_words: int, most_pairs: int, n_topics: int, beat: np.ndarr
 
 
 @kernel
-def topic_factors_into(pi_others, pi_own, worker, eta_total, log_topic, factor):
-    """The factor 1 / E(pi_k) relative to its largest, and its log -digamma(pi_k).
+def row_factors_into(x, out, cvb0):
+    """E of each of a row, relative: near 1 at the largest.
+
+    Parameters
+    ----------
+    x : float32 array, shape (K,)
+        Positive.
+    out : float32 array, shape (padded(K),)
+        Written; scratch, which is 0 beyond K and stays so.
+    cvb0 : bool
+    """
+    if not cvb0:
+        exp_digamma_row(x, out)
+        return
+    n_topics = x.shape[0]
+    largest = np.float32(0.0)
+    for k in range(n_topics):
+        largest = max(largest, x[k])
+    scale = np.float32(1.0) / largest
+    for k in range(n_topics):
+        out[k] = x[k] * scale
+
+
+@kernel
+def topic_factors_into(pi_others, pi_own, worker, rule, log_topic, factor):
+    """The factor 1 / E(pi_k) relative to its largest, and its log.
 
     Parameters
     ----------
@@ -99,16 +128,15 @@ def topic_factors_into(pi_others, pi_own, worker, eta_total, log_topic, factor):
         This worker's live contribution.
     worker : int
         Index of this worker.
-    eta_total : float
-        Sum of eta over the vocabulary.
+    rule : Rule
     log_topic : float64 array, shape (K,)
-        Written: -digamma(pi_k).
+        Written: -log E(pi_k).
     factor : float32 array, shape (padded(K),)
         Written: exp(log_topic - max(log_topic)), zero beyond K.
     """
     n_workers, n_topics = pi_others.shape
     for k in range(n_topics):
-        log_topic[k] = pi_own[k] + eta_total
+        log_topic[k] = pi_own[k] + rule.eta_total
     for p in range(n_workers):
         if p != worker:
             for k in range(n_topics):
@@ -116,7 +144,8 @@ def topic_factors_into(pi_others, pi_own, worker, eta_total, log_topic, factor):
     largest = -np.inf
     for k in range(n_topics):
         # A stale row can only be off by what moved since; a column sum is never below eta's.
-        log_topic[k] = -digamma(max(log_topic[k], eta_total))
+        total = max(log_topic[k], rule.eta_total)
+        log_topic[k] = -log(total) if rule.cvb0 else -digamma(total)
         largest = max(largest, log_topic[k])
     for k in range(n_topics):
         factor[k] = np.exp(log_topic[k] - largest)
@@ -124,14 +153,14 @@ def topic_factors_into(pi_others, pi_own, worker, eta_total, log_topic, factor):
 
 
 @kernel
-def word_factors_into(lambda_, word_row, first, last, topic_factor, rows):
+def word_factors_into(lambda_, word_row, first, last, topic_factor, cvb0, rows):
     """beta_vk = E(lambda_vk) / E(pi_k) of words first..last-1, relative; their sums start at 0."""
     length = topic_factor.shape[0]
     for i in range(last - first):
         row = rows[2 * length * i : 2 * length * (i + 1)]
         if first + i + 2 < last:
             prefetch_row(lambda_, word_row[first + i + 2])
-        exp_digamma_row(lambda_[word_row[first + i]], row[:length])
+        row_factors_into(lambda_[word_row[first + i]], row[:length], cvb0)
         for k in range(length):
             row[k] *= topic_factor[k]
         row[length:] = 0.0
@@ -153,8 +182,14 @@ def given_factors_into(topics, word_row, first, last, rows, length):
         row[n_topics:] = 0.0
 
 
+@kernel(inline="always")
+def _log_factor(x, cvb0):
+    """log E(x)."""
+    return log(x) if cvb0 else digamma(x)
+
+
 @kernel
-def phi_by_logs_into(gamma_row, word_row, log_topic, given, phi):
+def phi_by_logs_into(gamma_row, word_row, log_topic, given, cvb0, phi):
     """phi of one pair by log-sum-exp, in float64; returns log of the normaliser.
 
     `word_row` is a row of lambda, or (`given`) of point topics.
@@ -165,8 +200,8 @@ def phi_by_logs_into(gamma_row, word_row, log_topic, given, phi):
         if given:
             phi[k] = log(max(np.float64(word_row[k]), 1e-300))
         else:
-            phi[k] = digamma(np.float64(word_row[k])) + log_topic[k]
-        phi[k] += digamma(np.float64(gamma_row[k]))
+            phi[k] = _log_factor(np.float64(word_row[k]), cvb0) + log_topic[k]
+        phi[k] += _log_factor(np.float64(gamma_row[k]), cvb0)
         largest = max(largest, phi[k])
     total = 0.0
     for k in range(n_topics):

@@ -58,6 +58,7 @@ def cases(draw, least_prior=1e-3, most_count=1e6, max_topics=20, starts=None):
         "n_workers": n_workers,
         "n_blocks": n_blocks,
         "start": draw(st.sampled_from(starts or ["seeded", "scikit-learn", "random"])),
+        "inference": draw(st.sampled_from(["vb", "vb", "cvb0"])),
         "seed": draw(st.integers(0, 2**63 - 1)),
     }
     every = [(p, b) for p in range(n_workers) for b in range(n_blocks)]
@@ -151,7 +152,7 @@ def oracle_of(fit: SerialFit, counts: np.ndarray) -> naive.Lda:
     """The oracle at the state of a fit with storage `full`."""
     eta = np.empty(fit.sizes.n_words)
     eta[fit.corpus_arrays["word_ids"]] = fit.shared["eta"]
-    return naive.Lda(counts, stored_phi(fit), fit.shared["alpha"], eta)
+    return naive.Lda(counts, stored_phi(fit), fit.shared["alpha"], eta, fit.config.inference)
 
 
 def follow(lda: naive.Lda, fit: SerialFit, order: list[tuple[int, int]]) -> None:

@@ -37,11 +37,12 @@ import numba
 import numpy as np
 from esvi_shm.corpus.shard import ShardSizes, empty_shard
 from esvi_shm.families.lda import margins
-from esvi_shm.families.lda.update import make_scratch
+from esvi_shm.families.lda.update import Rule, make_scratch
 
 matrix, row, vector = np.ones((1, 1), np.float32), np.ones(1, np.float32), np.ones(1)
 shard, scratch = empty_shard(ShardSizes(1, 1, 1), 1), make_scratch(1, 1, 1, np.zeros(1, np.int64))
-arguments = shard, 0, matrix, matrix, (matrix, matrix), vector, row, False, True, True, scratch
+rule = Rule(row, row, 1.0, False)
+arguments = shard, 0, matrix, matrix, (matrix, matrix), vector, rule, False, True, True, scratch
 signature = tuple(map(numba.typeof, arguments))
 margins.sweep.compile(signature)
 print(margins.sweep.inspect_asm(margins.sweep.signatures[0]))

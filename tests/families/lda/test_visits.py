@@ -28,7 +28,9 @@ def expected_phi(fit, seen, counts, worker, block, eta_total):
     for d in documents_of(fit, worker):
         there = words[counts[d, words] > 0]
         if len(there):
-            new = naive.responsibilities(seen.gamma[d], seen.lambda_[there], pi)
+            new = naive.responsibilities(
+                seen.gamma[d], seen.lambda_[there], pi, fit.config.inference
+            )
             # The factors' errors, from the docstring of `special`, through the normalisation.
             error = 4e-6 + 3e-7 * (1 / seen.gamma[d] + 1 / seen.lambda_[there])
             mean = (new * error).sum(axis=1, keepdims=True)
