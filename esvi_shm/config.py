@@ -70,7 +70,13 @@ class FitConfig:
     n_workers : int or None
         None: the cores this process may use.
     n_blocks : int or None
-        None: 4 for each worker, at least 8.
+        None: by the length of the documents and the number of workers.
+    cvb0_passes : int
+        Of inference `anneal`: passes of cvb0 before those of vb.
+    temper_passes : int
+        Passes in which the responsibilities are tempered; 0: none.
+    refold_after : tuple of int
+        Numbers of passes after which all documents are folded in afresh.
     n_passes : int
     evaluate_every : int
         Passes between evaluations of the bound; 0 evaluates at the end only.
@@ -94,6 +100,9 @@ class FitConfig:
     n_topics: int = 50
     family: str = "lda"
     inference: str = "vb"
+    cvb0_passes: int = 50
+    temper_passes: int = 0
+    refold_after: tuple[int, ...] = ()
     alpha: Prior = 0.1
     eta: Prior = 0.05
     storage: str = "margins"
@@ -111,8 +120,12 @@ class FitConfig:
     def __post_init__(self) -> None:
         _whole("n_topics", self.n_topics, 1)
         _whole("n_passes", self.n_passes, 0)
-        _whole("evaluate_every", self.evaluate_every, 0)
+        for name in ("evaluate_every", "cvb0_passes", "temper_passes"):
+            _whole(name, getattr(self, name), 0)
         _whole("seed", self.seed, 0)
+        object.__setattr__(self, "refold_after", tuple(np.atleast_1d(self.refold_after).tolist()))
+        for n in self.refold_after:
+            _whole("refold_after", n, 1)
         for name in ("n_workers", "n_blocks"):
             if getattr(self, name) is not None:
                 _whole(name, getattr(self, name), 1)

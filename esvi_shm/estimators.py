@@ -3,6 +3,7 @@
 The names here are scikit-learn's; `_PARAMETERS` translates them, and nothing else does.
 """
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -43,6 +44,8 @@ class LDA(BaseEstimator):
     max_time : float or None
         Seconds of fitting at most.
     inference, storage, start, route : str
+    cvb0_passes, temper_passes : int
+    refold_after : sequence of int
         See ``python -m esvi_shm.fit --help``.
     n_blocks : int or None
         Blocks of words; None: 4 for each worker, at least 8.
@@ -87,6 +90,9 @@ class LDA(BaseEstimator):
         evaluate_every: int = FitConfig.evaluate_every,
         max_time: float | None = None,
         inference: str = FitConfig.inference,
+        cvb0_passes: int = FitConfig.cvb0_passes,
+        temper_passes: int = FitConfig.temper_passes,
+        refold_after: Sequence[int] = FitConfig.refold_after,
         storage: str = FitConfig.storage,
         start: str = FitConfig.start,
         route: str = FitConfig.route,
@@ -103,6 +109,9 @@ class LDA(BaseEstimator):
         self.evaluate_every = evaluate_every
         self.max_time = max_time
         self.inference = inference
+        self.cvb0_passes = cvb0_passes
+        self.temper_passes = temper_passes
+        self.refold_after = refold_after
         self.storage = storage
         self.start = start
         self.route = route

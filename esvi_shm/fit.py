@@ -93,7 +93,21 @@ def _parser() -> argparse.ArgumentParser:
     model.add_argument(
         "--inference", default="vb", metavar="NAME",
         help="vb: variational Bayes, which climbs the ELBO; cvb0: collapsed, of zero order, often "
-        "the better predictor of unseen text (default: vb)",
+        "the better predictor of unseen text; anneal: cvb0, then vb, for a higher ELBO than vb "
+        "alone (default: vb)",
+    )  # fmt: skip
+    model.add_argument(
+        "--cvb0-passes", type=int, default=50, metavar="N",
+        help="anneal: passes of cvb0 before those of vb (default: 50)",
+    )  # fmt: skip
+    model.add_argument(
+        "--temper-passes", type=int, default=0, metavar="N",
+        help="passes in which responsibilities are tempered, from a power of 0.8 to 1 (default: 0)",
+    )  # fmt: skip
+    model.add_argument(
+        "--refold-after", type=int, nargs="+", default=[], metavar="N",
+        help="passes after which all documents are folded in afresh under the topics of then: it "
+        "frees those that are stuck in their first topics (default: none)",
     )  # fmt: skip
     model.add_argument(
         "--start", default="seeded", metavar="NAME",

@@ -30,7 +30,7 @@ class Lda:
         Only that of pairs with a count matters.
     alpha, eta : arrays, shapes (K,), (V,)
     inference : str
-        vb or cvb0
+        vb or cvb0; like `power`, of the tempered updates, it may be changed between visits.
     """
 
     def __init__(
@@ -41,7 +41,7 @@ class Lda:
         eta: np.ndarray,
         inference: str = "vb",
     ) -> None:
-        self.inference = inference
+        self.inference, self.power = inference, 1.0
         self.counts = np.asarray(counts, np.float64)
         self.phi = np.array(phi, np.float64)
         self.alpha, self.eta = np.asarray(alpha, np.float64), np.asarray(eta, np.float64)
@@ -66,7 +66,7 @@ class Lda:
         lambda_ = self.lambda_.copy()
         for d in documents:
             present = words[self.counts[d, words] > 0]
-            new = responsibilities(self.gamma[d], lambda_[present], pi, self.inference)
+            new = responsibilities(self.gamma[d], lambda_[present], pi, self.inference, self.power)
             change = self.counts[d, present, None] * (new - self.phi[d, present])
             self.phi[d, present] = new
             self.gamma[d] += change.sum(axis=0)
@@ -88,6 +88,17 @@ class Lda:
                 )
                 self.gamma[d] = self.alpha + n @ phi
                 self.phi[d, present] = phi
+        self.lambda_ = self.eta[:, None] + np.einsum("dv,dvk->vk", self.counts, self.phi)
+
+    def refold(self, blocks: list[np.ndarray], n_sweeps: int) -> None:
+        """Every document afresh from uniform phi, block by block, under the topics as they are."""
+        lambda_, pi = self.lambda_.copy(), self.pi
+        self.phi[:] = 1 / len(self.alpha)
+        self.gamma = self.alpha + self.counts.sum(axis=1, keepdims=True) / len(self.alpha)
+        for _ in range(n_sweeps):
+            for words in blocks:
+                self.lambda_ = lambda_.copy()
+                self.visit(range(len(self.counts)), words, pi)
         self.lambda_ = self.eta[:, None] + np.einsum("dv,dvk->vk", self.counts, self.phi)
 
     def bound_f(self) -> float:
@@ -115,11 +126,15 @@ class Lda:
 
 
 def responsibilities(
-    gamma: np.ndarray, lambda_: np.ndarray, pi: np.ndarray, inference: str = "vb"
+    gamma: np.ndarray,
+    lambda_: np.ndarray,
+    pi: np.ndarray,
+    inference: str = "vb",
+    power: float = 1.0,
 ) -> np.ndarray:
     """phi of one document's words, shapes (K,), (n, K), (K,) -> (n, K)."""
     log_e = {"vb": psi, "cvb0": np.log}[inference]
-    return softmax(log_e(gamma) + log_e(lambda_) - log_e(pi), axis=1)
+    return softmax(power * (log_e(gamma) + log_e(lambda_) - log_e(pi)), axis=1)
 
 
 def _x_log_x(x: np.ndarray) -> np.ndarray:

@@ -134,7 +134,7 @@ def test_the_help_tells_the_defaults():
         (["--route", "x"], "--route must be one of balanced, lap, random, ring, got 'x'"),
         (["--storage", "x"], "--storage must be one of full, margins, got 'x'"),
         (["--start", "x"], "--start must be one of random, scikit-learn, seeded, got 'x'"),
-        (["--inference", "x"], "--inference must be one of cvb0, vb, got 'x'"),
+        (["--inference", "x"], "--inference must be one of anneal, cvb0, vb, got 'x'"),
         (["--format", "x"], "--format must be one of"),
         (["--deterministic", "--route", "random"], "--route must be lap or ring"),
         (["--stop-words", "english"], "--stop-words"),

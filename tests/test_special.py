@@ -100,6 +100,16 @@ def assert_row_is_right(x):
     assert 0.25 < out[np.argmax(x)] < 1 + 1e-6 and out.max() == out[np.argmax(x)]
 
 
+@pytest.mark.parametrize("power", [0.8, 0.93, 1.0])
+def test_rows_to_a_power(power):
+    row = np.concatenate([np.geomspace(1e-37, 1, 5000), np.linspace(0.4, 1, 5000), [0.0, 1.0]])
+    row = row.astype(np.float32)
+    got = row.copy()
+    special.power_row(got, power)
+    np.testing.assert_allclose(got, row.astype(np.float64) ** power, rtol=2e-5)
+    assert got[-2] == 0
+
+
 values = st.floats(-6, 12).map(lambda e: 10.0**e)
 
 

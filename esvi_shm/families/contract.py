@@ -5,13 +5,13 @@ It declares its shared arrays, and does its work in the workers through `FamilyW
 of travelling blocks, and named commands at quiescent points, when no block is out. It knows
 nothing of processes, rings or files.
 
-At a quiescent point `start` and `evaluate` run in the main process as generators: each name
-they yield is a command that all workers run and finish before the generator goes on, so a
-command may read everything that earlier ones wrote. Within a command the workers write
-disjoint parts.
+At a quiescent point `start`, `at_rest` and `evaluate` run in the main process as generators:
+each name they yield is a command that all workers run and finish before the generator goes on, so
+a command may read everything that earlier ones wrote. Within a command the workers write disjoint
+parts.
 """
 
-from collections.abc import Generator, Mapping, Sequence
+from collections.abc import Collection, Generator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol
 
@@ -51,8 +51,11 @@ class Bound(NamedTuple):
 class FamilyWorker(Protocol):
     """A family's part in one worker process."""
 
-    def visit(self, block: int, want_entropy: bool) -> None:
-        """Update everything that the block and this worker's shard decide together."""
+    def visit(self, block: int, pass_: int, want_entropy: bool) -> None:
+        """Update everything that the block and this worker's shard decide together.
+
+        `pass_` is the block's own pass, from 0.
+        """
 
     def command(self, name: str) -> None:
         """Do this worker's part of a named command."""
@@ -61,8 +64,12 @@ class FamilyWorker(Protocol):
 class Family(Protocol):
     """A model family bound to a configuration and the sizes of a corpus."""
 
-    #: Names of the commands that `start` and `evaluate` may yield.
+    #: Names of the commands that `start`, `at_rest` and `evaluate` may yield.
     commands: Sequence[str]
+    #: Passes after which the updates and the objective keep their meaning.
+    settles_after: int
+    #: Numbers of passes after which `at_rest` is to run.
+    rests: Collection[int]
 
     def __init__(self, config: FitConfig, sizes: Sizes) -> None: ...
 
@@ -82,8 +89,11 @@ class Family(Protocol):
     def start(self, corpus: Arrays, shared: Arrays) -> Generator[str, None, None]:
         """Set the first state."""
 
-    def evaluate(self, shared: Arrays) -> Generator[str, None, Bound]:
-        """Remove float drift and compute the bound."""
+    def at_rest(self, shared: Arrays) -> Generator[str, None, None]:
+        """Change the state between two passes; the time counts as fitting."""
+
+    def evaluate(self, shared: Arrays, n_passes: int) -> Generator[str, None, Bound]:
+        """Remove float drift and compute the bound, after so many whole passes."""
 
     def worker(
         self, worker: int, corpus: Arrays, shared: Arrays, shards: Sequence[Arrays], beat: Any

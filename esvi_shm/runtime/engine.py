@@ -276,23 +276,33 @@ class _Fit:
     def _passes(self) -> str:
         """Run passes until there is a reason to stop; return it."""
         config, done = self.config, 0
-        step = config.evaluate_every or config.n_passes
+        every, rests = config.evaluate_every or config.n_passes, self.layout.model.rests
         if config.n_passes == 0:
             self._evaluate()
         while done < config.n_passes:
             if self.signals.received is None:
-                target = min(done + step, config.n_passes)
+                target = min([config.n_passes, *(n for n in rests if n > done)])
+                target = min(target, done + every - done % every)
                 with self._clock():
                     self._run_to(done, target)
+                    if target in rests and not self.orders[RECALL]:
+                        self._play(self.layout.model.at_rest(self.shared))
                 done = target
+                if done % every and done < config.n_passes and not self.orders[RECALL]:
+                    continue
             self._evaluate()
             if self.signals.received is not None:
                 return self.signals.received.name
             if config.max_time is not None and self.fit_seconds >= config.max_time:
                 return "max_time"
-            if len(self.history) > 1 and self._change() < config.tol:
+            if self._has_settled() and self._change() < config.tol:
                 return "tol"
         return "passes"
+
+    def _has_settled(self) -> bool:
+        """Whether the last two evaluations can be compared."""
+        settles_after = self.layout.model.settles_after
+        return len(self.history) > 1 and self.history[-2].passes >= settles_after
 
     def _change(self) -> float:
         before, now = self.history[-2].objective, self.history[-1].objective
@@ -370,8 +380,8 @@ class _Fit:
             self._command(1 + list(self.layout.model.commands).index(name))
 
     def _evaluate(self) -> None:
-        bound: Bound = self._play(self.layout.model.evaluate(self.shared))
         passes = int(self.worker_words[:, VISITS].sum()) / max(self.visits_a_pass, 1)
+        bound: Bound = self._play(self.layout.model.evaluate(self.shared, int(passes)))
         record = Record(passes, self.fit_seconds, time.perf_counter() - self.ready, *bound)
         self.history.append(record)
         self.observer.evaluated(record)

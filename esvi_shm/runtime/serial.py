@@ -41,7 +41,7 @@ class SerialFit:
     """
 
     def __init__(self, corpus: Corpus, config: FitConfig) -> None:
-        self.config = config
+        self.config, self.passes = config, 0
         self.layout = lay_out(corpus, config)
         self.sizes, model = self.layout.sizes, self.layout.model
         self.arrays = {
@@ -70,7 +70,7 @@ class SerialFit:
 
     def visit(self, worker: int, block: int, want_entropy: bool = True) -> None:
         """One block at one shard."""
-        self.workers[worker].visit(block, want_entropy)
+        self.workers[worker].visit(block, self.passes, want_entropy)
 
     def run_pass(self, order: Iterable[tuple[int, int]] | None = None) -> None:
         """Visit every (worker, block) once, or those of `order`."""
@@ -78,10 +78,15 @@ class SerialFit:
             order = [(p, b) for b in range(self.sizes.n_blocks) for p in range(len(self.workers))]
         for worker, block in order:
             self.visit(worker, block)
+        self.passes += 1
+
+    def rest(self) -> None:
+        """What the model does between two passes, where it is asked to."""
+        self._play(self.layout.model.at_rest(self.shared))
 
     def bound(self) -> Bound:
         """Both bounds, after removing float drift."""
-        return self._play(self.layout.model.evaluate(self.shared))
+        return self._play(self.layout.model.evaluate(self.shared, self.passes))
 
     @property
     def gamma(self) -> np.ndarray:

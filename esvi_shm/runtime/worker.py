@@ -155,7 +155,7 @@ class Worker:
         last_pass = step >= (target - 1) * n_stops
         began = time.perf_counter_ns()
         self.row[AT_WORK] = 1
-        self.family.visit(block, bool(last_pass or self.orders[ALWAYS_ENTROPY]))
+        self.family.visit(block, step // n_stops, bool(last_pass or self.orders[ALWAYS_ENTROPY]))
         self.row[AT_WORK] = 0
         self.row[BUSY_NS] += time.perf_counter_ns() - began
         self.row[PAIRS] += self.pairs[block]

@@ -46,7 +46,7 @@ def test_its_arrays_are_valid(name):
 def test_it_yields_only_commands_that_it_declares(name):
     fit = fitted(name)
     model = fit.layout.model
-    for script in (model.start(fit.corpus_arrays, fit.shared), model.evaluate(fit.shared)):
+    for script in (model.start(fit.corpus_arrays, fit.shared), model.evaluate(fit.shared, 0)):
         yielded = []
         while True:
             try:
@@ -85,7 +85,7 @@ def test_long_visits_show_signs_of_life(name):
     fit = fitted(name, n_workers=1)
     beat = np.zeros(1, np.int64)
     worker = fit.layout.model.worker(0, fit.corpus_arrays, fit.shared, fit.shards, beat)
-    worker.visit(0, want_entropy=False)
+    worker.visit(0, 0, want_entropy=False)
     assert beat[0] > 0
 
 

@@ -190,7 +190,7 @@ def test_numbers_are_lowered_to_what_there_is_work_for(threaded_fit):
         ({"storage": "disk"}, "storage must be one of full, margins, got 'disk'"),
         ({"start": "cold"}, "start must be one of random, scikit-learn, seeded, got 'cold'"),
         ({"family": "x"}, "family must be one of lda, got 'x'"),
-        ({"inference": "em"}, "inference must be one of cvb0, vb, got 'em'"),
+        ({"inference": "em"}, "inference must be one of anneal, cvb0, vb, got 'em'"),
         ({"alpha": np.ones(2)}, r"alpha must be a number or have 3 values, got \(2,\)"),
         ({"eta": np.ones(2)}, r"eta must be a number or have 24 values, got \(2,\)"),
     ],

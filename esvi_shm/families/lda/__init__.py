@@ -21,15 +21,18 @@ from esvi_shm.config import FitConfig, choose, prior_vector
 from esvi_shm.corpus.shard import Shard
 from esvi_shm.families.contract import Arrays, Bound, Sizes
 from esvi_shm.families.lda import bound, starts
+from esvi_shm.families.lda.schedule import Schedule
 from esvi_shm.families.lda.update import Rule, make_scratch
 from esvi_shm.shared.table import ArraySpec
 
 STORAGES = ("margins", "full")
 STARTS = ("seeded", "scikit-learn", "random")
-INFERENCES = ("vb", "cvb0")
+INFERENCES = ("vb", "cvb0", "anneal")
 
 #: Sweeps of each worker over its own documents, with the topics held still, at a start.
 FOLD_SWEEPS = 5
+#: The same where documents are folded in afresh during a fit.
+REFOLD_SWEEPS = 15
 
 
 def _storage(name: str) -> ModuleType:
@@ -43,6 +46,7 @@ class Model:
         "corpus_topics",
         "seed_topics",
         "fold_in",
+        "refold",
         "random_phi",
         "sum_documents",
         "sum_words",
@@ -58,6 +62,9 @@ class Model:
     def __init__(self, config: FitConfig, sizes: Sizes) -> None:
         self.check(config)
         self.config, self.sizes = config, sizes
+        self.schedule = Schedule(config)
+        self.rests = frozenset(config.refold_after)
+        self.settles_after = max(self.schedule.n_passes, *config.refold_after, 0)
         self.alpha = prior_vector("alpha", config.alpha, config.n_topics)
         self.eta = prior_vector("eta", config.eta, sizes.n_words)
 
@@ -135,7 +142,13 @@ class Model:
         yield "sum_words"
         shared["pi_snapshot"][:] = shared["pi"]
 
-    def evaluate(self, shared: Arrays) -> Generator[str, None, Bound]:
+    def at_rest(self, shared: Arrays) -> Generator[str, None, None]:
+        """Fold all documents in afresh: it frees those that are stuck in their first topics."""
+        yield "refold"
+        yield "sum_documents"
+        yield "sum_words"
+
+    def evaluate(self, shared: Arrays, n_passes: int) -> Generator[str, None, Bound]:
         yield "sum_documents"
         yield "sum_words"
         yield "bound"
@@ -147,7 +160,7 @@ class Model:
             shared["eta"],
             pi,
             self.sizes.n_documents,
-            self.config.inference == "cvb0",
+            self.schedule.cvb0(max(n_passes - 1, 0)),
         )
 
     def worker(
@@ -181,7 +194,8 @@ class Worker:
             shared["alpha"].astype(np.float32),
             shared["eta"].astype(np.float32),
             float(shared["eta"].sum()),
-            model.config.inference == "cvb0",
+            cvb0=model.schedule.cvb0(0),
+            power=1.0,
         )
         live = shared["pi"]
         self.pi = (shared["pi_snapshot"] if model.config.deterministic else live, live)
@@ -194,10 +208,14 @@ class Worker:
         # The command's word rows: blocks are dealt out to the workers in turn.
         self.own_blocks = range(worker, model.sizes.n_blocks, model.sizes.n_workers)
 
-    def visit(self, block: int, want_entropy: bool) -> None:
-        self._visit(block, given=False, want_words=True, want_entropy=want_entropy)
+    def visit(self, block: int, pass_: int, want_entropy: bool) -> None:
+        schedule = self.model.schedule
+        self.rule = self.rule._replace(cvb0=schedule.cvb0(pass_), power=schedule.power(pass_))
+        self._visit(block, given=False, frozen=False, want_words=True, want_entropy=want_entropy)
 
-    def _visit(self, block: int, given: bool, want_words: bool, want_entropy: bool) -> None:
+    def _visit(
+        self, block: int, given: bool, frozen: bool, want_words: bool, want_entropy: bool
+    ) -> None:
         value = self.storage.visit(
             self.shard,
             block,
@@ -208,6 +226,7 @@ class Worker:
             self.rule,
             self.worker,
             given,
+            frozen,
             want_words,
             want_entropy,
             self.scratch,
@@ -240,11 +259,17 @@ class Worker:
         )
 
     def _fold_in(self) -> None:
+        self._sweep_from_uniform(FOLD_SWEEPS, given=True)
+
+    def _refold(self) -> None:
+        self._sweep_from_uniform(REFOLD_SWEEPS, given=False)
+
+    def _sweep_from_uniform(self, n_sweeps: int, given: bool) -> None:
         self.storage.set_uniform(self.shard, self.gamma, self.phi, self.shared["alpha"])
-        for sweep in range(FOLD_SWEEPS):
-            last = sweep == FOLD_SWEEPS - 1
+        for sweep in range(n_sweeps):
+            last = sweep == n_sweeps - 1
             for block in range(self.model.sizes.n_blocks):
-                self._visit(block, given=True, want_words=last, want_entropy=last)
+                self._visit(block, given, frozen=True, want_words=last, want_entropy=last)
 
     def _random_phi(self) -> None:
         self.shared["entropy"][self.worker] = self.storage.set_random(

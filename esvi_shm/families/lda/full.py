@@ -59,7 +59,7 @@ def sweep(
             _flush_changes(rows, length, spill)
         beat[0] += 1
         gamma_row = gamma[row_doc[r]]
-        row_factors_into(gamma_row, theta, rule.cvb0)
+        row_factors_into(gamma_row, theta, rule)
         total[:] = 0.0
         for j in range(row_ptr[r], row_ptr[r + 1]):
             i = pair_word[j] - first_word
@@ -82,7 +82,7 @@ def sweep(
                     lambda_[word_row[first_word + i]],
                     log_topic,
                     given,
-                    rule.cvb0,
+                    rule,
                     pair_phi,
                 )
                 for k in range(n_topics):
@@ -110,7 +110,7 @@ def _flush_changes(rows, length, spill):
 
 @kernel
 def settle_words(shard, block, lambda_, phi, eta, frozen, want_entropy, scratch, spill, pi_own):
-    """Put the words' changes into lambda and pi; lambda stays where `frozen`. Returns 0."""
+    """Put the words' changes into lambda and pi, unless `frozen`. Returns 0."""
     word_row, block_word_ptr = shard.word_row, shard.block_word_ptr
     rows, length = scratch.rows, scratch.theta.shape[0]
     n_topics = lambda_.shape[1]
@@ -129,9 +129,10 @@ def settle_words(shard, block, lambda_, phi, eta, frozen, want_entropy, scratch,
             moved[k] += change[k]
             if not frozen:
                 lambda_row[k] = max(lambda_row[k] + change[k], prior)
-        if i % FLUSH_WORDS == FLUSH_WORDS - 1:
+        if i % FLUSH_WORDS == FLUSH_WORDS - 1 and not frozen:
             flush_moved(moved, pi_own)
-    flush_moved(moved, pi_own)
+    if not frozen:
+        flush_moved(moved, pi_own)
     return 0.0
 
 
@@ -146,6 +147,7 @@ def visit(
     rule,
     worker,
     given,
+    frozen,
     want_words,
     want_entropy,
     scratch,
@@ -163,7 +165,7 @@ def visit(
         given_factors_into(lambda_, word_row, first, last, rows, factor.shape[0])
     else:
         topic_factors_into(pi_others, pi_rows[worker], worker, rule, log_topic, factor)
-        word_factors_into(lambda_, word_row, first, last, factor, rule.cvb0, rows)
+        word_factors_into(lambda_, word_row, first, last, factor, rule, rows)
     bound, spill = sweep(
         shard,
         block,
@@ -184,7 +186,7 @@ def visit(
             lambda_,
             phi,
             rule.eta,
-            given,
+            frozen,
             want_entropy,
             scratch,
             spill,

@@ -69,7 +69,7 @@ def sweep(
     phi : tuple of float32 arrays
         (phi_doc, phi_word); phi_doc is updated.
     log_topic : float64 array, shape (K,)
-        -log E(pi).
+        -log E(pi), times the rule's power.
     rule : Rule
     given : bool
         `lambda_` holds point topics, not Dirichlet parameters.
@@ -109,7 +109,7 @@ def sweep(
         # A watcher reads this counter to tell a long visit from a stopped worker.
         beat[0] += 1
         gamma_row = gamma[row_doc[r]]
-        row_factors_into(gamma_row, theta, rule.cvb0)
+        row_factors_into(gamma_row, theta, rule)
         if r + 1 < block_row_ptr[block + 1]:
             prefetch_row(gamma, row_doc[r + 1])
             prefetch_row(phi_doc, r + 1)
@@ -162,7 +162,7 @@ def sweep(
                     lambda_[word_row[first_word + i]],
                     log_topic,
                     given,
-                    rule.cvb0,
+                    rule,
                     pair_phi,
                 )
                 count = np.float64(pair_count[j])
@@ -199,7 +199,7 @@ def settle_words(shard, block, lambda_, phi, eta, frozen, want_entropy, scratch,
     """Turn the words' sums into phi_word, and put the change into lambda and pi.
 
     Equivalent to ``new = beta * sums + spill; lambda_[v] += new - phi_word;
-    pi_own += (new - phi_word).sum(axis=0); phi_word[:] = new``; lambda stays where `frozen`.
+    pi_own += (new - phi_word).sum(axis=0); phi_word[:] = new``; lambda and pi stay where `frozen`.
     Returns - sum over words and topics of (beta * sums) log beta, if `want_entropy`.
     """
     word_row, block_word_ptr = shard.word_row, shard.block_word_ptr
@@ -228,9 +228,10 @@ def settle_words(shard, block, lambda_, phi, eta, frozen, want_entropy, scratch,
             prefetch_row(phi_word, first + i + 2)
             prefetch_row(lambda_, word_row[first + i + 2])
         settle_row(rows, at, length, phi_word[first + i], lambda_[word], eta[word], frozen, moved)
-        if i % FLUSH_WORDS == FLUSH_WORDS - 1:
+        if i % FLUSH_WORDS == FLUSH_WORDS - 1 and not frozen:
             flush_moved(moved, pi_own)
-    flush_moved(moved, pi_own)
+    if not frozen:
+        flush_moved(moved, pi_own)
     return bound
 
 
@@ -245,6 +246,7 @@ def visit(
     rule,
     worker,
     given,
+    frozen,
     want_words,
     want_entropy,
     scratch,
@@ -260,7 +262,9 @@ def visit(
     rule : Rule
     worker : int
     given : bool
-        `lambda_` holds point topics, which stay as they are: documents are folded in.
+        `lambda_` holds point topics, not Dirichlet parameters.
+    frozen : bool
+        lambda and pi stay as they are: documents are folded in.
 
     Returns
     -------
@@ -275,7 +279,7 @@ def visit(
         given_factors_into(lambda_, word_row, first, last, rows, factor.shape[0])
     else:
         topic_factors_into(pi_others, pi_rows[worker], worker, rule, log_topic, factor)
-        word_factors_into(lambda_, word_row, first, last, factor, rule.cvb0, rows)
+        word_factors_into(lambda_, word_row, first, last, factor, rule, rows)
     bound, spill = sweep(
         shard,
         block,
@@ -296,7 +300,7 @@ def visit(
             lambda_,
             phi,
             rule.eta,
-            given,
+            frozen,
             want_entropy,
             scratch,
             spill,

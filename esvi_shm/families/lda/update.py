@@ -23,7 +23,7 @@ from typing import NamedTuple
 import numpy as np
 
 from esvi_shm.compile import kernel
-from esvi_shm.special import digamma, exp_digamma_row, log
+from esvi_shm.special import digamma, exp_digamma_row, log, power_row
 from esvi_shm.vector import padded, prefetch_row
 
 #: Below this sum of products a pair is updated in the log domain. Factors are at most 1, and
@@ -45,7 +45,7 @@ class Scratch(NamedTuple):
     norms: np.ndarray  # float32 (longest row,): s of its pairs
     pair_phi: np.ndarray  # float64 (K,): phi of a pair done in the log domain
     beat: np.ndarray  # int64 (1,), shared: counts rows done, a sign of life
-    log_topic: np.ndarray  # float64 (K,): -log E(pi)
+    log_topic: np.ndarray  # float64 (K,): -log E(pi), tempered
     factor: np.ndarray  # float32 (n,): 1 / E(pi), relative
 
 
@@ -61,6 +61,7 @@ class Rule(NamedTuple):
     eta: np.ndarray  # float32 (V,), by word row
     eta_total: float  # sum of eta over the vocabulary
     cvb0: bool  # E(x) = x, not exp(digamma(x))
+    power: float  # of all factors; 1 unless tempered
 
 
 def make_scratch(most_words: int, most_pairs: int, n_topics: int, beat: np.ndarray) -> Scratch:
@@ -92,9 +93,15 @@ def make_scratch(most_words: int, most_pairs: int, n_topics: int, beat: np.ndarr
     )
 
 
+@kernel(inline="always")
+def _log_factor(x, cvb0):
+    """log E(x)."""
+    return log(x) if cvb0 else digamma(x)
+
+
 @kernel
-def row_factors_into(x, out, cvb0):
-    """E of each of a row, relative: near 1 at the largest.
+def row_factors_into(x, out, rule):
+    """E of each of a row to the rule's power, relative: near 1 at the largest.
 
     Parameters
     ----------
@@ -102,18 +109,20 @@ def row_factors_into(x, out, cvb0):
         Positive.
     out : float32 array, shape (padded(K),)
         Written; scratch, which is 0 beyond K and stays so.
-    cvb0 : bool
+    rule : Rule
     """
-    if not cvb0:
+    if rule.cvb0:
+        n_topics = x.shape[0]
+        largest = np.float32(0.0)
+        for k in range(n_topics):
+            largest = max(largest, x[k])
+        scale = np.float32(1.0) / largest
+        for k in range(n_topics):
+            out[k] = x[k] * scale
+    else:
         exp_digamma_row(x, out)
-        return
-    n_topics = x.shape[0]
-    largest = np.float32(0.0)
-    for k in range(n_topics):
-        largest = max(largest, x[k])
-    scale = np.float32(1.0) / largest
-    for k in range(n_topics):
-        out[k] = x[k] * scale
+    if rule.power != 1.0:
+        power_row(out, rule.power)
 
 
 @kernel
@@ -130,7 +139,7 @@ def topic_factors_into(pi_others, pi_own, worker, rule, log_topic, factor):
         Index of this worker.
     rule : Rule
     log_topic : float64 array, shape (K,)
-        Written: -log E(pi_k).
+        Written: -log E(pi_k), times the rule's power.
     factor : float32 array, shape (padded(K),)
         Written: exp(log_topic - max(log_topic)), zero beyond K.
     """
@@ -145,7 +154,7 @@ def topic_factors_into(pi_others, pi_own, worker, rule, log_topic, factor):
     for k in range(n_topics):
         # A stale row can only be off by what moved since; a column sum is never below eta's.
         total = max(log_topic[k], rule.eta_total)
-        log_topic[k] = -log(total) if rule.cvb0 else -digamma(total)
+        log_topic[k] = -rule.power * _log_factor(total, rule.cvb0)
         largest = max(largest, log_topic[k])
     for k in range(n_topics):
         factor[k] = np.exp(log_topic[k] - largest)
@@ -153,14 +162,14 @@ def topic_factors_into(pi_others, pi_own, worker, rule, log_topic, factor):
 
 
 @kernel
-def word_factors_into(lambda_, word_row, first, last, topic_factor, cvb0, rows):
+def word_factors_into(lambda_, word_row, first, last, topic_factor, rule, rows):
     """beta_vk = E(lambda_vk) / E(pi_k) of words first..last-1, relative; their sums start at 0."""
     length = topic_factor.shape[0]
     for i in range(last - first):
         row = rows[2 * length * i : 2 * length * (i + 1)]
         if first + i + 2 < last:
             prefetch_row(lambda_, word_row[first + i + 2])
-        row_factors_into(lambda_[word_row[first + i]], row[:length], cvb0)
+        row_factors_into(lambda_[word_row[first + i]], row[:length], rule)
         for k in range(length):
             row[k] *= topic_factor[k]
         row[length:] = 0.0
@@ -182,14 +191,8 @@ def given_factors_into(topics, word_row, first, last, rows, length):
         row[n_topics:] = 0.0
 
 
-@kernel(inline="always")
-def _log_factor(x, cvb0):
-    """log E(x)."""
-    return log(x) if cvb0 else digamma(x)
-
-
 @kernel
-def phi_by_logs_into(gamma_row, word_row, log_topic, given, cvb0, phi):
+def phi_by_logs_into(gamma_row, word_row, log_topic, given, rule, phi):
     """phi of one pair by log-sum-exp, in float64; returns log of the normaliser.
 
     `word_row` is a row of lambda, or (`given`) of point topics.
@@ -200,8 +203,8 @@ def phi_by_logs_into(gamma_row, word_row, log_topic, given, cvb0, phi):
         if given:
             phi[k] = log(max(np.float64(word_row[k]), 1e-300))
         else:
-            phi[k] = _log_factor(np.float64(word_row[k]), cvb0) + log_topic[k]
-        phi[k] += _log_factor(np.float64(gamma_row[k]), cvb0)
+            phi[k] = rule.power * _log_factor(np.float64(word_row[k]), rule.cvb0) + log_topic[k]
+        phi[k] += rule.power * _log_factor(np.float64(gamma_row[k]), rule.cvb0)
         largest = max(largest, phi[k])
     total = 0.0
     for k in range(n_topics):

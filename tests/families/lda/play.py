@@ -58,7 +58,9 @@ def cases(draw, least_prior=1e-3, most_count=1e6, max_topics=20, starts=None):
         "n_workers": n_workers,
         "n_blocks": n_blocks,
         "start": draw(st.sampled_from(starts or ["seeded", "scikit-learn", "random"])),
-        "inference": draw(st.sampled_from(["vb", "vb", "cvb0"])),
+        "inference": draw(st.sampled_from(["vb", "vb", "cvb0", "anneal"])),
+        "cvb0_passes": 1,
+        "temper_passes": draw(st.sampled_from([0, 0, 2])),
         "seed": draw(st.integers(0, 2**63 - 1)),
     }
     every = [(p, b) for p in range(n_workers) for b in range(n_blocks)]
@@ -152,11 +154,22 @@ def oracle_of(fit: SerialFit, counts: np.ndarray) -> naive.Lda:
     """The oracle at the state of a fit with storage `full`."""
     eta = np.empty(fit.sizes.n_words)
     eta[fit.corpus_arrays["word_ids"]] = fit.shared["eta"]
-    return naive.Lda(counts, stored_phi(fit), fit.shared["alpha"], eta, fit.config.inference)
+    return naive.Lda(counts, stored_phi(fit), fit.shared["alpha"], eta)
+
+
+def rule_of(fit: SerialFit, pass_: int) -> tuple[str, float]:
+    """The inference and the power of a pass, from 0."""
+    options = fit.config
+    inference = options.inference
+    if inference == "anneal":
+        inference = "cvb0" if pass_ < options.cvb0_passes else "vb"
+    tempered = pass_ < options.temper_passes
+    return inference, 0.8 + 0.2 * pass_ / options.temper_passes if tempered else 1.0
 
 
 def follow(lda: naive.Lda, fit: SerialFit, order: list[tuple[int, int]]) -> None:
-    """The oracle makes the same visits."""
+    """The oracle makes the same visits, as in the pass that the fit is about to make."""
+    lda.inference, lda.power = rule_of(fit, fit.passes)
     for p, b in order:
         lda.visit(documents_of(fit, p), words_of(fit, b))
 

@@ -40,7 +40,9 @@ def test_sums_hold_and_the_bound_rises(storage, case):
         assert_within_priors(fit, counts)
         bound = fit.bound()
         assert_sums_hold(fit, counts)
-        assert bound.objective >= before.objective - noise
+        # What an earlier rule led to is no measure of a later one.
+        if fit.passes > fit.layout.model.settles_after + 1:
+            assert bound.objective >= before.objective - noise
         assert bound.elbo >= bound.elbo_f - noise
         before = bound
 
@@ -60,7 +62,8 @@ def test_bounds_and_objective_are_those_of_the_definition(storage, case):
         if storage == "full":
             lda, near = oracle_of(fit, counts), {"rel": 1e-7, "abs": bound_noise(counts)}
             assert bound.elbo_f == pytest.approx(lda.bound_f(), **near)
-            climbed = lda.objective_cvb0() if lda.inference == "cvb0" else lda.bound_f()
+            cvb0 = fit.layout.model.schedule.cvb0(fit.passes - 1)
+            climbed = lda.objective_cvb0() if cvb0 else lda.bound_f()
             assert bound.objective == pytest.approx(climbed, **near)
 
 

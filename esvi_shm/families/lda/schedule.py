@@ -1,0 +1,52 @@
+"""What E is in each pass: which inference, and how far it is tempered.
+
+A visit looks up its own block's pass, so nobody waits for a change: blocks a pass apart work by
+different rules for a moment, as they do with parameters of different age.
+
+Tempering updates phi by (E(gamma) E(lambda) / E(pi)) ** power, with a power that rises to 1:
+early on, when the topics are still those of a few documents, a token is not yet held to the
+first topic that suits it (deterministic annealing; Ueda and Nakano 1998, Katahira et al. 2008).
+"""
+
+from esvi_shm.config import FitConfig
+
+#: The power in the first tempered pass.
+FIRST_POWER = 0.8
+
+
+class Schedule:
+    """The rule of each pass.
+
+    Parameters
+    ----------
+    config : FitConfig
+
+    Examples
+    --------
+    >>> schedule = Schedule(FitConfig(inference="anneal", cvb0_passes=50, temper_passes=40))
+    >>> [schedule.cvb0(pass_) for pass_ in (0, 49, 50)]
+    [True, True, False]
+    >>> [round(schedule.power(pass_), 3) for pass_ in (0, 20, 40)]
+    [0.8, 0.9, 1.0]
+    """
+
+    def __init__(self, config: FitConfig) -> None:
+        self.inference = config.inference
+        self.cvb0_passes, self.temper_passes = config.cvb0_passes, config.temper_passes
+
+    def cvb0(self, pass_: int) -> bool:
+        """Whether E(x) = x in a pass (from 0)."""
+        if self.inference == "anneal":
+            return pass_ < self.cvb0_passes
+        return self.inference == "cvb0"
+
+    def power(self, pass_: int) -> float:
+        """The power of the factors in a pass (from 0)."""
+        if pass_ >= self.temper_passes:
+            return 1.0
+        return FIRST_POWER + (1.0 - FIRST_POWER) * pass_ / self.temper_passes
+
+    @property
+    def n_passes(self) -> int:
+        """Passes after which the rule stays as it is."""
+        return max(self.temper_passes, self.cvb0_passes if self.inference == "anneal" else 0)
