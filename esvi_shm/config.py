@@ -159,5 +159,7 @@ class FitConfig:
             value = getattr(self, field.name)
             if isinstance(value, np.ndarray | np.generic):
                 value = value.tolist()
+            elif isinstance(value, tuple):
+                value = list(value)
             plain[field.name] = value
         return plain

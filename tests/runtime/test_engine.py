@@ -199,3 +199,39 @@ def test_bad_names_are_refused_before_anything_is_allocated(threaded_fit, option
     with pytest.raises(ParameterError, match=message):
         threaded_fit(**options)
     assert threaded_fit.runs == []
+
+
+@pytest.mark.parametrize("deterministic", [False, True])
+def test_documents_are_folded_in_afresh_between_evaluations(threaded_fit, deterministic):
+    options = {"n_passes": 7, "evaluate_every": 3, "deterministic": deterministic}
+    ended = threaded_fit(refold_after=(2, 6, 9), **options)
+    ended.assert_consistent()
+    ended.assert_passes_are_whole(7)
+    assert [record.passes for record in ended.result.history] == [3, 6, 7]
+    without = threaded_fit(**options)
+    if deterministic:
+        assert bits(ended) != bits(without)
+        assert bits(ended) == bits(threaded_fit(refold_after=(2, 6, 9), **options))
+
+
+@pytest.mark.parametrize(
+    ("options", "passes"),
+    [
+        ({}, 10),
+        ({"temper_passes": 20}, 25),
+        ({"inference": "anneal", "cvb0_passes": 11}, 20),
+        ({"inference": "vb", "cvb0_passes": 11}, 10),
+        ({"inference": "cvb0", "refold_after": (15,)}, 20),
+    ],
+)
+def test_tol_waits_until_evaluations_can_be_compared(threaded_fit, options, passes):
+    ended = threaded_fit(n_passes=40, evaluate_every=5, tol=1.0, **options)
+    assert (ended.result.stopped, ended.result.passes) == ("tol", passes)
+
+
+def test_each_inference_has_its_objective(threaded_fit):
+    for inference, cvb0 in (("vb", [False, False]), ("cvb0", [True, True]),
+                            ("anneal", [True, False])):  # fmt: skip
+        ended = threaded_fit(inference=inference, cvb0_passes=5, n_passes=10, evaluate_every=5)
+        assert [r.objective != r.elbo_f for r in ended.result.history] == cvb0
+        assert_right(ended, 10)
