@@ -33,6 +33,7 @@ def options_of(doc: str, passes: int | None = None) -> argparse.ArgumentParser:
     parser.add_argument("--topics", type=int, default=128)
     parser.add_argument("--alpha", type=float, default=0.1, help="prior of each topic")
     parser.add_argument("--eta", type=float, default=0.01, help="prior of each word")
+    parser.add_argument("--inference", default="vb", help="of esvi_shm; the peers' is vb")
     parser.add_argument("--out", type=Path, default=Path("bench-results"), help="folder to save in")
     if passes is not None:
         parser.add_argument("--passes", type=int, default=passes)

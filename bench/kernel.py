@@ -30,7 +30,8 @@ def measure(corpus: Corpus, options: argparse.Namespace, n_blocks: int) -> list[
     fits = {}
     for storage in options.storages:
         config = FitConfig(
-            n_topics=options.topics, alpha=options.alpha, eta=options.eta, storage=storage,
+            n_topics=options.topics, alpha=options.alpha, eta=options.eta,
+            inference=options.inference, storage=storage,
             n_workers=1, n_blocks=min(n_blocks, corpus.n_words),
         )  # fmt: skip
         fits[storage] = SerialFit(corpus, config)

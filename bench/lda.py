@@ -47,7 +47,8 @@ def fit_points(
     points = []
     for n in passes:
         config = FitConfig(
-            n_topics=options.topics, alpha=options.alpha, eta=options.eta, n_passes=n, tol=0.0,
+            n_topics=options.topics, alpha=options.alpha, eta=options.eta,
+            inference=options.inference, n_passes=n, tol=0.0,
             n_workers=options.workers, evaluate_every=0, seed=seed,
         )  # fmt: skip
         began = time.perf_counter()

@@ -55,7 +55,8 @@ def fit_once(options: argparse.Namespace) -> None:
     if options.tiny:
         corpus = shortened(corpus, options.workers)
     config = FitConfig(
-        n_topics=options.topics, alpha=options.alpha, eta=options.eta, n_workers=options.workers,
+        n_topics=options.topics, alpha=options.alpha, eta=options.eta,
+        inference=options.inference, n_workers=options.workers,
         n_passes=options.passes, storage=options.storage, tol=0.0,
     )  # fmt: skip
     sizes = needed(engine.plan(corpus, config))

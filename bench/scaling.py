@@ -67,7 +67,8 @@ def rate(options: argparse.Namespace, n_fits: int, n_workers: int) -> float:
 def configure(options: argparse.Namespace, n_workers: int, **more: Any) -> FitConfig:
     """The configuration of a fit; blocks as the package would choose unless given."""
     return FitConfig(
-        n_topics=options.topics, alpha=options.alpha, eta=options.eta, tol=0.0,
+        n_topics=options.topics, alpha=options.alpha, eta=options.eta,
+        inference=options.inference, tol=0.0,
         evaluate_every=0, n_workers=n_workers, **more,
     )  # fmt: skip
 
@@ -103,7 +104,8 @@ def quality(options: argparse.Namespace) -> dict[str, Any]:
     for seed in range(options.seeds):
         for workers, found in curves.items():
             config = FitConfig(
-                n_topics=options.topics, alpha=options.alpha, eta=options.eta, tol=0.0,
+                n_topics=options.topics, alpha=options.alpha, eta=options.eta,
+                inference=options.inference, tol=0.0,
                 n_workers=workers, n_blocks=blocks, n_passes=options.passes, seed=seed,
                 evaluate_every=max(options.passes // 20, 1),
             )  # fmt: skip

@@ -71,10 +71,11 @@ class FitConfig:
         None: the cores this process may use.
     n_blocks : int or None
         None: by the length of the documents and the number of workers.
-    cvb0_passes : int
-        Of inference `anneal`: passes of cvb0 before those of vb.
-    temper_passes : int
-        Passes in which the responsibilities are tempered; 0: none.
+    cvb0_passes : int or None
+        Of inference `anneal`: passes of cvb0 before those of vb. None: half of all, at most 50.
+    temper_passes : int or None
+        Passes in which the responsibilities are tempered; 0: none. None: two fifths of all, at
+        most 40, and none with inference `vb`.
     refold_after : tuple of int
         Numbers of passes after which all documents are folded in afresh.
     n_passes : int
@@ -99,9 +100,9 @@ class FitConfig:
 
     n_topics: int = 50
     family: str = "lda"
-    inference: str = "vb"
-    cvb0_passes: int = 50
-    temper_passes: int = 0
+    inference: str = "anneal"
+    cvb0_passes: int | None = None
+    temper_passes: int | None = None
     refold_after: tuple[int, ...] = ()
     alpha: Prior = 0.1
     eta: Prior = 0.05
@@ -120,8 +121,10 @@ class FitConfig:
     def __post_init__(self) -> None:
         _whole("n_topics", self.n_topics, 1)
         _whole("n_passes", self.n_passes, 0)
-        for name in ("evaluate_every", "cvb0_passes", "temper_passes"):
-            _whole(name, getattr(self, name), 0)
+        _whole("evaluate_every", self.evaluate_every, 0)
+        for name in ("cvb0_passes", "temper_passes"):
+            if getattr(self, name) is not None:
+                _whole(name, getattr(self, name), 0)
         _whole("seed", self.seed, 0)
         object.__setattr__(self, "refold_after", tuple(np.atleast_1d(self.refold_after).tolist()))
         for n in self.refold_after:

@@ -44,7 +44,7 @@ class LDA(BaseEstimator):
     max_time : float or None
         Seconds of fitting at most.
     inference, storage, start, route : str
-    cvb0_passes, temper_passes : int
+    cvb0_passes, temper_passes : int or None
     refold_after : sequence of int
         See ``python -m esvi_shm.fit --help``.
     n_blocks : int or None
@@ -90,8 +90,8 @@ class LDA(BaseEstimator):
         evaluate_every: int = FitConfig.evaluate_every,
         max_time: float | None = None,
         inference: str = FitConfig.inference,
-        cvb0_passes: int = FitConfig.cvb0_passes,
-        temper_passes: int = FitConfig.temper_passes,
+        cvb0_passes: int | None = FitConfig.cvb0_passes,
+        temper_passes: int | None = FitConfig.temper_passes,
         refold_after: Sequence[int] = FitConfig.refold_after,
         storage: str = FitConfig.storage,
         start: str = FitConfig.start,

@@ -33,7 +33,7 @@ class SerialFit:
     Examples
     --------
     >>> corpus = Corpus.from_tokens([["a", "b", "b"], ["b", "c"]])
-    >>> fit = SerialFit(corpus, FitConfig(n_topics=2, n_workers=1, n_blocks=1))
+    >>> fit = SerialFit(corpus, FitConfig(2, inference="vb", n_workers=1, n_blocks=1))
     >>> before = fit.bound().elbo_f
     >>> fit.run_pass()
     >>> fit.bound().elbo_f >= before - 1e-5

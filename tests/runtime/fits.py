@@ -162,7 +162,14 @@ class Fits:
         **options: object,
     ) -> Ended:
         """Fit; small unless told otherwise."""
-        options = {"n_topics": 3, "n_workers": 2, "n_blocks": 5, "tol": 0.0, **options}
+        options = {
+            "n_topics": 3,
+            "n_workers": 2,
+            "n_blocks": 5,
+            "tol": 0.0,
+            "inference": "vb",
+            **options,
+        }
         engine.fit(Corpus.from_sparse(counts), FitConfig(**options), observer)
         return self._ended[-1]
 

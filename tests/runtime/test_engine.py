@@ -225,6 +225,7 @@ def test_documents_are_folded_in_afresh_between_evaluations(threaded_fit, determ
     ],
 )
 def test_tol_waits_until_evaluations_can_be_compared(threaded_fit, options, passes):
+    options = {"temper_passes": 0, **options}
     ended = threaded_fit(n_passes=40, evaluate_every=5, tol=1.0, **options)
     assert (ended.result.stopped, ended.result.passes) == ("tol", passes)
 

@@ -26,7 +26,7 @@ class Case:
 
 
 def play(counts: np.ndarray, **options) -> SerialFit:
-    options = {"n_workers": 1, "n_blocks": 1, **options}
+    options = {"n_workers": 1, "n_blocks": 1, "inference": "vb", **options}
     return SerialFit(Corpus.from_sparse(counts.astype(np.float32)), FitConfig(**options))
 
 
@@ -163,7 +163,7 @@ def rule_of(fit: SerialFit, pass_: int) -> tuple[str, float]:
     inference = options.inference
     if inference == "anneal":
         inference = "cvb0" if pass_ < options.cvb0_passes else "vb"
-    tempered = pass_ < options.temper_passes
+    tempered = pass_ < (options.temper_passes or 0)
     return inference, 0.8 + 0.2 * pass_ / options.temper_passes if tempered else 1.0
 
 
