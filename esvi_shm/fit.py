@@ -5,19 +5,15 @@ Parses, calls, prints. Only the standard library is imported at the top, so that
 """
 
 import argparse
-import logging
 import sys
 from dataclasses import fields
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from esvi_shm import __version__
-from esvi_shm.errors import EsviError, ParameterError
+from esvi_shm import __version__, command
 
 if TYPE_CHECKING:
     from esvi_shm.config import FitConfig
-    from esvi_shm.corpus import Corpus
     from esvi_shm.model import FittedModel
-    from esvi_shm.progress import Progress
 
 EXAMPLE = """\
 examples:
@@ -30,11 +26,6 @@ Topics and results go to standard output, progress to standard error. Exit codes
 1 failed, 2 bad input, 130 or 143 aborted by a second Ctrl-C or SIGTERM (the first one ends the
 fit early and saves what there is).
 """
-
-
-def _share_or_number(text: str) -> int | float:
-    """'5' is a number of documents, '0.5' a share of them."""
-    return float(text) if "." in text or "e" in text.lower() else int(text)
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -51,32 +42,9 @@ def _parser() -> argparse.ArgumentParser:
     corpus = parser.add_argument_group("corpus")
     corpus.add_argument(
         "corpus", nargs="?", metavar="CORPUS",
-        help="UCI docword file, LDA-C, Matrix Market (documents x words), svmlight, scipy .npz, "
-        "a text file with one document a line, or a folder of .txt files; without it: the "
-        "docstrings of Python's standard library",
+        help=f"{command.FORMATS}; without it: the docstrings of Python's standard library",
     )  # fmt: skip
-    corpus.add_argument(
-        "--format", metavar="NAME", help="format of CORPUS (default: told by its name)"
-    )
-    corpus.add_argument(
-        "--vocabulary", metavar="FILE",
-        help="words, one a line (default: vocab.X.txt beside docword.X.txt)",
-    )  # fmt: skip
-    corpus.add_argument("--transpose", action="store_true", help="the matrix is words x documents")
-    corpus.add_argument(
-        "--min-df", type=_share_or_number, default=1, metavar="N",
-        help="text: drop words in fewer documents; 5 is a number, 0.01 a share (default: 1)",
-    )  # fmt: skip
-    corpus.add_argument(
-        "--max-df", type=_share_or_number, default=1.0, metavar="N",
-        help="text: drop words in more documents (default: 1.0)",
-    )  # fmt: skip
-    corpus.add_argument(
-        "--stop-words", metavar="english|FILE", help="text: words to drop (default: none)"
-    )
-    corpus.add_argument(
-        "--max-vocabulary", type=int, metavar="N", help="text: keep the N most frequent words"
-    )
+    command.add_reading_options(corpus)
 
     model = parser.add_argument_group("model")
     model.add_argument(
@@ -193,35 +161,6 @@ def _config(given: argparse.Namespace) -> "FitConfig":
     return FitConfig(**{f.name: values[f.name] for f in fields(FitConfig) if f.name in values})
 
 
-def _as_options(error: EsviError) -> str:
-    """The message, with a parameter called by the option that sets it."""
-    if isinstance(error, ParameterError):
-        options = {parameter: option for option, parameter in _PARAMETERS.items()}
-        option = options.get(error.name, error.name).replace("_", "-")
-        return str(error).replace(error.name, f"--{option}", 1)
-    return str(error)
-
-
-def _read(given: argparse.Namespace, progress: "Progress") -> "Corpus":
-    from esvi_shm.corpus import ReadOptions, read_corpus
-
-    options = ReadOptions(
-        transpose=given.transpose,
-        vocabulary=given.vocabulary,
-        min_df=given.min_df,
-        max_df=given.max_df,
-        stop_words=given.stop_words,
-        max_vocabulary=given.max_vocabulary,
-    )
-    corpus = read_corpus(given.corpus, given.format, options, progress.reading)
-    progress.n_tokens = corpus.n_tokens
-    progress.say(
-        f"{corpus.name}: {corpus.n_documents:,} documents, {corpus.n_words:,} words, "
-        f"{corpus.n_pairs:,} pairs, {corpus.n_tokens:,} tokens"
-    )
-    return corpus
-
-
 def _print_results(model: "FittedModel", n_words: int) -> None:
     summary = model.summary
     if n_words:
@@ -248,7 +187,7 @@ def _run(given: argparse.Namespace) -> None:
     if given.out is not None:
         store.check_target(given.out)
     with Progress(given.quiet, given.log_json) as progress:
-        corpus = _read(given, progress)
+        corpus = command.read(given, given.corpus, progress)
         if given.plan:
             print(engine.plan(corpus, config).describe())
             return
@@ -263,26 +202,7 @@ def _run(given: argparse.Namespace) -> None:
 
 def main(arguments: list[str] | None = None) -> int:
     """Run the command; returns its exit code."""
-    given: Any = _parser().parse_args(arguments)
-    level = logging.ERROR if given.quiet else logging.WARNING
-    logging.basicConfig(level=level, format="%(levelname)s: %(message)s", stream=sys.stderr)
-    try:
-        _run(given)
-        sys.stdout.flush()
-    except EsviError as error:
-        print(f"esvi_shm.fit: error: {_as_options(error)}", file=sys.stderr)
-        return error.exit_code
-    except KeyboardInterrupt:
-        print("esvi_shm.fit: interrupted", file=sys.stderr)
-        return 130
-    except BrokenPipeError:
-        # Whoever read the results has read enough; the interpreter must not flush again.
-        sys.stdout = None
-        return 0
-    except OSError as error:
-        print(f"esvi_shm.fit: error: {error}", file=sys.stderr)
-        return 1
-    return 0
+    return command.run("esvi_shm.fit", _run, _parser().parse_args(arguments), _PARAMETERS)
 
 
 if __name__ == "__main__":

@@ -15,9 +15,9 @@ FLOORS = [
     {"families"},
     {"runtime"},
     {"transports"},
-    {"model", "metrics", "estimators", "export", "store", "progress"},
+    {"model", "metrics", "estimators", "export", "store", "progress", "command"},
 ]
-#: Above all: fit, gc and the other commands. `esvi_shm` itself has only lazy imports.
+#: Above all: fit, evaluate, gc. `esvi_shm` itself has only lazy imports.
 FLOOR = {room: floor for floor, rooms in enumerate(FLOORS) for room in rooms}
 MODULES = sorted(PACKAGE.rglob("*.py"))
 

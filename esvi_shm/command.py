@@ -1,0 +1,137 @@
+"""What the commands share: the options that say how a corpus is read, and how errors end a command.
+
+Only the standard library is imported at the top, as in the commands themselves.
+"""
+
+import argparse
+import logging
+import sys
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any
+
+from esvi_shm.errors import EsviError, ParameterError
+
+if TYPE_CHECKING:
+    from esvi_shm.corpus import Corpus
+    from esvi_shm.progress import Progress
+
+#: What a corpus may be, for the help of a command.
+FORMATS = (
+    "UCI docword file, LDA-C, Matrix Market (documents x words), svmlight, scipy .npz, "
+    "a text file with one document a line, or a folder of .txt files"
+)
+
+
+def _share_or_number(text: str) -> int | float:
+    """'5' is a number of documents, '0.5' a share of them."""
+    return float(text) if "." in text or "e" in text.lower() else int(text)
+
+
+def add_reading_options(group: Any) -> None:
+    """Add the options that `read` honours to a parser or a group of its arguments."""
+    group.add_argument(
+        "--format", metavar="NAME", help="format of CORPUS (default: told by its name)"
+    )
+    group.add_argument(
+        "--vocabulary", metavar="FILE",
+        help="words, one a line (default: vocab.X.txt beside docword.X.txt)",
+    )  # fmt: skip
+    group.add_argument("--transpose", action="store_true", help="the matrix is words x documents")
+    group.add_argument(
+        "--min-df", type=_share_or_number, default=1, metavar="N",
+        help="text: drop words in fewer documents; 5 is a number, 0.01 a share (default: 1)",
+    )  # fmt: skip
+    group.add_argument(
+        "--max-df", type=_share_or_number, default=1.0, metavar="N",
+        help="text: drop words in more documents (default: 1.0)",
+    )  # fmt: skip
+    group.add_argument(
+        "--stop-words", metavar="english|FILE", help="text: words to drop (default: none)"
+    )
+    group.add_argument(
+        "--max-vocabulary", type=int, metavar="N", help="text: keep the N most frequent words"
+    )
+
+
+def read(given: argparse.Namespace, path: str | None, progress: "Progress") -> "Corpus":
+    """Read a corpus as the options say, and tell its size.
+
+    Parameters
+    ----------
+    given : argparse.Namespace
+        With the options of `add_reading_options`.
+    path : str or None
+        As for `esvi_shm.corpus.read_corpus`, whose errors it raises.
+    progress : Progress
+    """
+    from esvi_shm.corpus import ReadOptions, read_corpus
+
+    options = ReadOptions(
+        transpose=given.transpose,
+        vocabulary=given.vocabulary,
+        min_df=given.min_df,
+        max_df=given.max_df,
+        stop_words=given.stop_words,
+        max_vocabulary=given.max_vocabulary,
+    )
+    corpus = read_corpus(path, given.format, options, progress.reading)
+    progress.n_tokens = corpus.n_tokens
+    progress.say(
+        f"{corpus.name}: {corpus.n_documents:,} documents, {corpus.n_words:,} words, "
+        f"{corpus.n_pairs:,} pairs, {corpus.n_tokens:,} tokens"
+    )
+    return corpus
+
+
+def _as_options(error: EsviError, parameters: Mapping[str, str]) -> str:
+    """The message, with a parameter called by the option that sets it."""
+    if isinstance(error, ParameterError):
+        options = {parameter: option for option, parameter in parameters.items()}
+        option = options.get(error.name, error.name).replace("_", "-")
+        return str(error).replace(error.name, f"--{option}", 1)
+    return str(error)
+
+
+def run(
+    name: str,
+    work: Callable[[argparse.Namespace], None],
+    given: argparse.Namespace,
+    parameters: Mapping[str, str],
+) -> int:
+    """Do the work of a command, with one line on standard error where it fails.
+
+    Parameters
+    ----------
+    name : str
+        The command's, for its messages.
+    work : callable
+        Called with `given`; prints its results.
+    given : argparse.Namespace
+        With `quiet`.
+    parameters : dict of str
+        Option: the parameter it sets, where the names differ.
+
+    Returns
+    -------
+    int
+        The exit code.
+    """
+    level = logging.ERROR if given.quiet else logging.WARNING
+    logging.basicConfig(level=level, format="%(levelname)s: %(message)s", stream=sys.stderr)
+    try:
+        work(given)
+        sys.stdout.flush()
+    except EsviError as error:
+        print(f"{name}: error: {_as_options(error, parameters)}", file=sys.stderr)
+        return error.exit_code
+    except KeyboardInterrupt:
+        print(f"{name}: interrupted", file=sys.stderr)
+        return 130
+    except BrokenPipeError:
+        # Whoever read the results has read enough; the interpreter must not flush again.
+        sys.stdout = None
+        return 0
+    except OSError as error:
+        print(f"{name}: error: {error}", file=sys.stderr)
+        return 1
+    return 0

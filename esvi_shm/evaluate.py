@@ -1,0 +1,216 @@
+"""Evaluate a model on unseen documents: ``python -m esvi_shm.evaluate MODEL CORPUS [options]``.
+
+Parses, calls, prints; `esvi_shm.metrics` does the work. Only the standard library is imported at
+the top, so that --help and --version answer at once.
+"""
+
+import argparse
+import json
+import math
+import os
+import sys
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from esvi_shm import __version__, command
+
+if TYPE_CHECKING:
+    from esvi_shm.corpus import Corpus
+    from esvi_shm.model import FittedModel
+
+#: Words of each topic that count for coherence and for diversity.
+COHERENCE_WORDS, DIVERSITY_WORDS = 10, 25
+
+EXPLANATION = f"""\
+figures:
+  perplexity    by document completion. Each token goes to the observed or to the scored half of
+                its document by a coin (--seed). theta is the fixed point of
+                  gamma_dk = alpha_k + sum_v n_dv phi_dvk,  phi_dvk ~ gamma_dk beta_vk
+                over the observed half (100 steps at most), theta_d = gamma_d / sum_k gamma_dk,
+                under the topics' means beta_vk = lambda_vk / sum_v lambda_vk. Over the scored half
+                  perplexity = exp(- sum_dv n_dv log(sum_k theta_dk beta_vk) / sum_dv n_dv).
+                An empty observed half gives the prior mean.
+  scikit-learn  exp(-L / tokens), LatentDirichletAllocation.perplexity
+  gensim        2 ** (-L / tokens), 2 ** -LdaModel.log_perplexity
+                L is the bound of all of CORPUS, gamma inferred with the topics fixed. L holds the
+                topics' own prior, whatever the size of CORPUS, so that the figures grow as CORPUS
+                shrinks: compare them on the same documents only.
+  NPMI          mean over the pairs of a topic's {COHERENCE_WORDS} top words of
+                  log(p_ij / (p_i p_j)) / -log p_ij,
+                p being shares of the reference's documents; pairs that never meet count -1.
+  diversity     share of different words among the {DIVERSITY_WORDS} top words of all topics
+
+Words are matched by name; those outside the model's vocabulary are counted and left out.
+
+examples:
+  python -m esvi_shm.evaluate ap-model docword.held-out.txt.gz
+  python -m esvi_shm.evaluate model new.txt --reference train.txt --json figures.json
+
+The report goes to standard output, progress to standard error. Exit codes: 0 done, 1 failed,
+2 bad input, 130 interrupted.
+"""
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="python -m esvi_shm.evaluate",
+        description="Say how well the topics of a model predict unseen documents, and how they "
+        "read.",
+        epilog=EXPLANATION,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+    )
+    parser.add_argument("--version", action="version", version=f"esvi_shm {__version__}")
+    parser.add_argument("model", metavar="MODEL", help="model directory, from fit --out")
+    corpus = parser.add_argument_group("corpus")
+    corpus.add_argument("corpus", metavar="CORPUS", help=command.FORMATS)
+    command.add_reading_options(corpus)
+    corpus.add_argument(
+        "--reference", metavar="CORPUS",
+        help="documents that coherence is counted in, read with the same options (default: CORPUS)",
+    )  # fmt: skip
+    parser.add_argument(
+        "--seed", type=int, default=0, metavar="S", help="of the coins (default: 0)"
+    )
+    output = parser.add_argument_group("output")
+    output.add_argument(
+        "--top-words", type=int, default=10, metavar="N",
+        help="words of each topic in the table; 0: no table (default: 10)",
+    )  # fmt: skip
+    output.add_argument("--json", metavar="FILE", help="write all figures there too")
+    output.add_argument("--quiet", action="store_true", help="no progress")
+    return parser
+
+
+class _Report(NamedTuple):
+    """The figures, as the JSON file has them, and the topics."""
+
+    figures: dict[str, Any]
+    topics: list[dict[str, Any]]
+
+
+def _evaluate(
+    model: "FittedModel", corpus: "Corpus", reference: "Corpus | None", seed: int, n_words: int
+) -> _Report:
+    from esvi_shm import metrics
+
+    aligned = metrics.align(corpus, model.words)
+    observed, scored = metrics.split_tokens(aligned.corpus, seed)
+    lambda_ = model.lambda_
+    beta = metrics.point_topics(lambda_)
+    theta = metrics.fold_in(beta, model.alpha, observed)
+    completion = metrics.completion_perplexity(theta, beta, scored)
+    peers = metrics.held_out_bound(lambda_, model.alpha, model.eta, aligned.corpus)
+    # Aligned, so that a reference in other words is an error, not a coherence of -1.
+    known = aligned if reference is None else metrics.align(reference, model.words)
+    topics = model.topics(max(n_words, COHERENCE_WORDS, DIVERSITY_WORDS))
+    top_words = [topic.words for topic in topics]
+    coherence = metrics.coherence_npmi(top_words, known.corpus, COHERENCE_WORDS)
+    figures = {
+        "perplexity": completion.perplexity,
+        "scored_tokens": completion.n_tokens,
+        "observed_tokens": observed.n_tokens,
+        "scored_documents": int((completion.tokens > 0).sum()),
+        "documents": corpus.n_documents,
+        "outside_words": aligned.outside_words,
+        "outside_tokens": aligned.outside_tokens,
+        "tokens": corpus.n_tokens,
+        "bound": peers.bound,
+        "perplexity_scikit_learn": peers.scikit_learn,
+        "perplexity_gensim": peers.gensim,
+        "npmi": float(coherence.npmi.mean()),
+        "top_words_missing_in_reference": len(coherence.missing),
+        "diversity": metrics.topic_diversity(top_words, DIVERSITY_WORDS),
+        "seed": seed,
+        "corpus": corpus.name,
+        "reference": corpus.name if reference is None else reference.name,
+    }
+    rows = [
+        {
+            "number": topic.number,
+            "share": topic.share,
+            "npmi": float(npmi),
+            "words": list(topic.words[:n_words]),
+        }
+        for topic, npmi in zip(topics, coherence.npmi, strict=True)
+    ]
+    return _Report(figures, rows)
+
+
+def _print_report(report: _Report, with_table: bool) -> None:
+    if with_table:
+        print("topic  share    NPMI  words")
+        for topic in report.topics:
+            words = " ".join(topic["words"])
+            print(f"{topic['number']:5d}  {topic['share']:5.1%}  {topic['npmi']:6.3f}  {words}")
+        print()
+    found = report.figures
+    outside_share = found["outside_tokens"] / found["tokens"]
+    missing = found["top_words_missing_in_reference"]
+    lines = {
+        "held-out perplexity": f"{found['perplexity']:.2f}   (document completion, seed "
+        f"{found['seed']})",
+        "scored tokens": f"{found['scored_tokens']:,} in {found['scored_documents']:,} of "
+        f"{found['documents']:,} documents, from {found['observed_tokens']:,} observed ones",
+        "outside the vocabulary": f"{found['outside_words']:,} words, "
+        f"{found['outside_tokens']:,} tokens ({outside_share:.1%})",
+        "scikit-learn would report": f"{found['perplexity_scikit_learn']:.6g}   (see --help)",
+        "gensim would report": f"{found['perplexity_gensim']:.6g}   (see --help)",
+        "mean NPMI": f"{found['npmi']:.4f}   (top {COHERENCE_WORDS} words in "
+        f"{found['reference']}" + (f"; {missing:,} of them never occur there)" if missing else ")"),
+        "topic diversity": f"{found['diversity']:.4f}   (top {DIVERSITY_WORDS} words)",
+    }
+    for name, value in lines.items():
+        print(f"{name:27s}{value}")
+
+
+def _json_number(value: Any) -> Any:
+    """What JSON has no number for is null."""
+    return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
+def _write_json(report: _Report, path: str) -> None:
+    rows = [{name: _json_number(value) for name, value in row.items()} for row in report.topics]
+    figures = {name: _json_number(value) for name, value in report.figures.items()}
+    with open(path, "w", encoding="utf-8") as file:
+        json.dump({**figures, "topics": rows}, file, indent=2, allow_nan=False)
+        file.write("\n")
+
+
+def _check(given: argparse.Namespace) -> None:
+    """What can be refused before anything is read."""
+    from esvi_shm.errors import ParameterError
+
+    if not 0 <= given.seed < 2**63:
+        raise ParameterError("seed", "must be from 0 to 2**63 - 1", given.seed)
+    if given.top_words < 0:
+        raise ParameterError("top_words", "must be at least 0", given.top_words)
+    if given.json is not None:
+        folder = os.path.dirname(os.path.abspath(given.json))
+        if os.path.isdir(given.json) or not os.path.isdir(folder):
+            raise ParameterError("json", "must be a file in a folder that exists", given.json)
+
+
+def _run(given: argparse.Namespace) -> None:
+    _check(given)
+    from esvi_shm import store
+    from esvi_shm.progress import Progress
+
+    model = store.load(given.model)
+    with Progress(given.quiet, None) as progress:
+        corpus = command.read(given, given.corpus, progress)
+        reference = None
+        if given.reference is not None:
+            reference = command.read(given, given.reference, progress)
+        report = _evaluate(model, corpus, reference, given.seed, given.top_words)
+    if given.json is not None:
+        _write_json(report, given.json)
+    _print_report(report, given.top_words > 0)
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Run the command; returns its exit code."""
+    return command.run("esvi_shm.evaluate", _run, _parser().parse_args(arguments), {})
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,102 @@
+"""A corpus with another vocabulary, brought to the words of a model by their names."""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from esvi_shm.corpus.corpus import Corpus
+from esvi_shm.errors import CorpusError
+
+
+class Alignment(NamedTuple):
+    """A corpus in a model's vocabulary, and what of it that vocabulary does not have."""
+
+    corpus: Corpus
+    #: Words that occur in the corpus and not in the vocabulary, and their tokens.
+    outside_words: int
+    outside_tokens: float
+
+
+def align(corpus: Corpus, words: Sequence[str]) -> Alignment:
+    """Number the words of a corpus as a model does.
+
+    Parameters
+    ----------
+    corpus : Corpus
+        Without a vocabulary its word v is called ``"w<v>"``.
+    words : sequence of str, length V
+        The model's vocabulary.
+
+    Returns
+    -------
+    Alignment
+        Its corpus has the same documents in the same order, without the words outside the
+        vocabulary; documents may become empty.
+
+    Raises
+    ------
+    CorpusError
+        If no word of the corpus is in the vocabulary, or none of those occurs.
+
+    Examples
+    --------
+    >>> corpus = Corpus.from_tokens([["tea", "milk", "tea"], ["rum"]])
+    >>> aligned = align(corpus, ["tea", "sea", "milk"])
+    >>> aligned.corpus.as_sparse().toarray().tolist()
+    [[2.0, 0.0, 1.0], [0.0, 0.0, 0.0]]
+    >>> aligned.outside_words, aligned.outside_tokens
+    (1, 1)
+    """
+    words = tuple(words)
+    names = corpus.vocabulary or tuple(corpus.word(v) for v in range(corpus.n_words))
+    if names == words:
+        same = corpus
+        if corpus.vocabulary is None:
+            arrays = (corpus.indptr, corpus.indices, corpus.counts)
+            same = Corpus(*arrays, corpus.n_words, words, corpus.name)
+        return Alignment(same, 0, 0)
+    # Of words that are called the same the first one counts.
+    number = {word: v for v, word in reversed(list(enumerate(words)))}
+    number_of = np.array([number.get(name, -1) for name in names], dtype=np.int64)
+    if not (number_of >= 0).any():
+        raise CorpusError(
+            corpus.name,
+            "there must be a word in common with the vocabulary of the model: "
+            f"the corpus has {_some(names)}, the model has {_some(words)}",
+        )
+    inside = number_of[corpus.indices] >= 0
+    if not inside.any():
+        raise CorpusError(
+            corpus.name,
+            "there must be a token of a word that the model knows: all "
+            f"{corpus.n_tokens:,} are of others, {_some([names[v] for v in corpus.indices[:9]])}",
+        )
+    outside_tokens = float(corpus.counts[~inside].sum(dtype=np.float64))
+    return Alignment(
+        _renumbered(corpus, number_of, inside, words),
+        len(np.unique(corpus.indices[~inside])),
+        int(outside_tokens) if outside_tokens.is_integer() else outside_tokens,
+    )
+
+
+def _renumbered(
+    corpus: Corpus, number_of: np.ndarray, inside: np.ndarray, words: tuple[str, ...]
+) -> Corpus:
+    """The pairs inside the vocabulary, by the numbers of their words in it."""
+    import scipy.sparse
+
+    before = np.zeros(corpus.n_pairs + 1, np.int64)
+    np.cumsum(inside, out=before[1:])
+    columns = number_of[corpus.indices[inside]]
+    shape = (corpus.n_documents, len(words))
+    matrix = scipy.sparse.csr_matrix(
+        (corpus.counts[inside], columns, before[corpus.indptr]), shape=shape
+    )
+    return Corpus.from_sparse(matrix, words, corpus.name)
+
+
+def _some(words: Sequence[str]) -> str:
+    """The first three different words, for a message."""
+    first = [repr(word) for word in dict.fromkeys(words)]
+    return ", ".join(first[:3]) + (", ..." if len(first) > 3 else "")

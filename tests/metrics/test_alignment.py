@@ -1,0 +1,76 @@
+"""A corpus in a model's vocabulary: every token is kept, or counted as outside."""
+
+from collections import Counter
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from esvi_shm.corpus import Corpus
+from esvi_shm.errors import CorpusError
+from esvi_shm.metrics import align
+from tests.corpus.strategies import matrices
+
+
+def tokens_by_name(corpus: Corpus, d: int) -> Counter:
+    pairs = slice(corpus.indptr[d], corpus.indptr[d + 1])
+    names = [corpus.word(v) for v in corpus.indices[pairs]]
+    return Counter(dict(zip(names, corpus.counts[pairs].tolist(), strict=True)))
+
+
+@given(matrices(floats=False), st.integers(0, 2**32 - 1))
+def test_tokens_keep_their_word_or_are_counted(matrix, seed):
+    names = [f"word{v}" for v in range(matrix.shape[1])]
+    corpus = Corpus.from_sparse(matrix, names, "given")
+    rng = np.random.default_rng(seed)
+    kept = [name for name in names if rng.random() < 0.7]
+    words = rng.permutation([*kept, "other", "another"]).tolist()
+    inside = np.isin(names, words)
+    if not matrix[:, inside].any():
+        with pytest.raises(CorpusError, match=r"given: there must be"):
+            align(corpus, words)
+        return
+    found = align(corpus, words)
+    assert found.corpus.vocabulary == tuple(words)
+    assert found.corpus.name == "given"
+    for d in range(len(matrix)):
+        expected = tokens_by_name(corpus, d)
+        assert tokens_by_name(found.corpus, d) == {
+            name: n for name, n in expected.items() if name in words
+        }
+    assert found.outside_tokens == matrix[:, ~inside].sum()
+    assert found.outside_words == (matrix[:, ~inside].sum(axis=0) > 0).sum()
+
+
+def test_the_same_vocabulary_costs_nothing():
+    corpus = Corpus.from_tokens([["tea", "milk"], []])
+    found = align(corpus, ["milk", "tea"])
+    assert found.corpus is corpus
+    assert (found.outside_words, found.outside_tokens) == (0, 0)
+    nameless = Corpus.from_sparse(np.array([[1, 0, 2]]))
+    found = align(nameless, ["w0", "w1", "w2"])
+    assert found.corpus.indices is nameless.indices
+    assert found.corpus.vocabulary == ("w0", "w1", "w2")
+
+
+def test_words_of_one_name_are_one_word():
+    corpus = Corpus.from_sparse(np.array([[2, 3, 1]]), ["tea", "tea", "milk"])
+    found = align(corpus, ["rum", "milk", "tea", "tea"])
+    assert found.corpus.as_sparse().toarray().tolist() == [[0, 1, 5, 0]]
+
+
+def test_without_a_word_in_common_both_are_named():
+    corpus = Corpus.from_tokens([["ash", "bay", "cap", "den"]], "given")
+    with pytest.raises(CorpusError) as caught:
+        align(corpus, ["tea", "milk"])
+    assert str(caught.value) == (
+        "given: there must be a word in common with the vocabulary of the model: the corpus has "
+        "'ash', 'bay', 'cap', ..., the model has 'tea', 'milk'"
+    )
+
+
+def test_common_words_without_a_token_are_not_enough():
+    corpus = Corpus.from_sparse(np.array([[0, 2]]), ["tea", "rum"], "given")
+    with pytest.raises(CorpusError, match=r"given: there must be a token .* all 2 .* 'rum'"):
+        align(corpus, ["tea", "milk"])

@@ -1,0 +1,60 @@
+"""What the commands share: how their errors end, and the options that reading takes."""
+
+import argparse
+from dataclasses import fields
+
+import pytest
+
+from esvi_shm import command
+from esvi_shm.corpus import ReadOptions
+from esvi_shm.errors import CorpusError, EsviError, Interrupted, ParameterError
+
+
+def end(error: BaseException | None, capsys) -> tuple[int, str]:
+    def work(given):
+        if error is not None:
+            raise error
+
+    code = command.run("name", work, argparse.Namespace(quiet=False), {"topics": "n_topics"})
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    return code, captured.err
+
+
+@pytest.mark.parametrize(
+    "error, code, says",
+    [
+        (None, 0, ""),
+        (EsviError("failed"), 1, "name: error: failed\n"),
+        (CorpusError("file", "is bad", 3), 2, "name: error: file, line 3: is bad\n"),
+        (Interrupted("second signal"), 130, "name: error: second signal\n"),
+        (KeyboardInterrupt(), 130, "name: interrupted\n"),
+        (OSError(28, "No space left"), 1, "name: error: [Errno 28] No space left\n"),
+        # Parameters are called by their options, whatever they are called inside.
+        (ParameterError("n_topics", "must be x", 0), 2, "name: error: --topics must be x, got 0\n"),
+        (ParameterError("top_words", "must be", 1), 2, "name: error: --top-words must be, got 1\n"),
+    ],
+)
+def test_errors_end_a_command_with_one_line(error, code, says, capsys):
+    assert end(error, capsys) == (code, says)
+
+
+def test_a_reader_that_went_away_is_no_error(monkeypatch, capsys):
+    monkeypatch.setattr("sys.stdout", None)
+    command_end = command.run("name", _broken_pipe, argparse.Namespace(quiet=True), {})
+    assert command_end == 0
+    assert capsys.readouterr().err == ""
+
+
+def _broken_pipe(given):
+    raise BrokenPipeError
+
+
+def test_every_reading_option_is_on_the_command_line_with_its_default():
+    parser = argparse.ArgumentParser()
+    command.add_reading_options(parser)
+    defaults = vars(parser.parse_args([]))
+    assert defaults.pop("format") is None
+    assert defaults == {field.name: field.default for field in fields(ReadOptions)}
+    given = parser.parse_args(["--min-df", "5", "--max-df", "0.5"])
+    assert (type(given.min_df), type(given.max_df)) == (int, float)
