@@ -88,7 +88,7 @@ class Progress(Observer):
             )
 
     def _bar_for(self, name: str, total: int, unit: str) -> Any:
-        if self._bar is None or self._bar.desc != f"{name}: ":
+        if self._bar is None or self._bar.desc != name:
             self._close_bar()
             self._bar = tqdm(desc=name, total=total, unit=unit, unit_scale=True, file=sys.stderr)
         return self._bar

@@ -53,6 +53,8 @@ def test_random_state():
     def fit(state):
         return LDA(**QUICK, random_state=state).fit(MATRIX).components_
 
+    seeds = {LDA(random_state=np.random.RandomState(i))._config().seed for i in range(20)}
+    assert len(seeds) == 20
     np.testing.assert_array_equal(fit(1), fit(1))
     np.testing.assert_array_equal(fit(np.random.RandomState(7)), fit(np.random.RandomState(7)))
     assert not np.array_equal(fit(1), fit(2))
@@ -68,6 +70,40 @@ def test_defaults_are_the_command_s():
     assert LDA(random_state=0)._config() == FitConfig()
 
 
+def test_every_parameter_reaches_the_fit():
+    given = {
+        "n_components": 7, "doc_topic_prior": 0.2, "topic_word_prior": 0.3, "n_workers": 3,
+        "n_passes": 11, "tol": 0.0, "evaluate_every": 4, "max_time": 9.0, "inference": "vb",
+        "cvb0_passes": 3, "temper_passes": 2, "refold_after": (1, 2), "storage": "full", "start": "random", "route": "ring", "n_blocks": 5,
+        "deterministic": True, "random_state": np.int64(6),
+    }  # fmt: skip
+    assert set(given) == set(LDA().get_params())
+    assert LDA(**given)._config() == FitConfig(
+        n_topics=7, alpha=0.2, eta=0.3, n_workers=3, n_passes=11, tol=0.0, evaluate_every=4,
+        max_time=9.0, inference="vb", cvb0_passes=3, temper_passes=2, refold_after=(1, 2),
+        storage="full", start="random", route="ring", n_blocks=5,
+        deterministic=True, seed=6,
+    )  # fmt: skip
+
+
+def test_attributes_are_of_the_fit_that_was_not_of_the_one_asked_for():
+    lda = LDA(
+        n_components=2, inference="vb", n_workers=1, n_passes=50, evaluate_every=2, tol=0.9,
+        random_state=0,
+    )  # fmt: skip
+    assert lda.fit(MATRIX) is lda
+    assert lda.n_passes_ == 4
+    assert [record.passes for record in lda.history_] == [2, 4]
+    assert lda.elbo_ == lda.history_[-1].elbo
+    np.testing.assert_array_equal(lda.doc_topic_, lda.model_.doc_topic)
+    assert lda.components_.shape == (2, 12)
+    np.testing.assert_array_equal(lda.components_, lda.model_.lambda_.T)
+    assert [len(topic.words) for topic in lda.topics(3)] == [3, 3]
+    transformed = lda.fit_transform(MATRIX)
+    np.testing.assert_array_equal(transformed, lda.doc_topic_)
+    np.testing.assert_allclose(transformed.sum(axis=1), 1, rtol=1e-6)
+
+
 def test_bad_input_is_an_error_before_the_fit():
     with pytest.raises(ParameterError, match="n_topics"):
         LDA(n_components=0).fit(MATRIX)
@@ -75,5 +111,6 @@ def test_bad_input_is_an_error_before_the_fit():
         LDA(n_components=3, doc_topic_prior=[0.1, 0.2]).fit(MATRIX)
     with pytest.raises(CorpusError, match="-1"):
         LDA(n_components=3).fit(-MATRIX)
-    with pytest.raises(NotFittedError):
-        LDA().topics()
+    for act in (LDA().topics, lambda: LDA().save("nowhere")):
+        with pytest.raises(NotFittedError):
+            act()

@@ -2,10 +2,12 @@
 
 import json
 import os
+import pty
 import re
 import signal
 import subprocess
 import sys
+import termios
 from pathlib import Path
 
 import numpy as np
@@ -86,6 +88,68 @@ def test_quiet_and_no_table(tmp_path):
     assert done.returncode == 0
     assert done.stderr == ""
     assert "word" not in done.stdout
+
+
+def test_max_time_ends_a_fit_early(tmp_path):
+    out = tmp_path / "model"
+    done = run(
+        write_uci(tmp_path), "--topics", "3", "--passes", "100000000", "--tol", "0",
+        "--evaluate-every", "0", "--max-time", "0.2", "--out", str(out),
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert "stopped by max_time" in done.stdout
+    summary = json.loads((out / "summary.json").read_text())
+    assert summary["stopped"] == "max_time"
+    assert 0 < summary["n_passes"] < 100000000
+    assert summary["fit_seconds"] >= 0.2
+
+
+def run_on_terminal(*arguments: str) -> tuple[str, str]:
+    """Standard output, and what a terminal showed of standard error."""
+    ours, terminal = pty.openpty()
+    termios.tcsetwinsize(terminal, (24, 100))  # of no width, there is no room for a bar
+    process = subprocess.Popen(
+        command(*arguments), stdout=subprocess.PIPE, stderr=terminal, text=True
+    )
+    os.close(terminal)
+    shown = b""
+    while True:
+        try:
+            shown += os.read(ours, 4096)
+        except OSError:  # EIO: nobody has the terminal open any more
+            break
+    os.close(ours)
+    stdout, _ = process.communicate()
+    assert process.returncode == 0, shown
+    return stdout, shown.decode()
+
+
+#: The last state of a bar: the one that the terminal goes to a new line after.
+BAR_AT_ITS_END = re.compile(r"\r(\w+): +\d+%\|[^\r]*\r\n")
+
+
+def test_a_terminal_shows_a_bar_and_a_file_plain_lines(tmp_path):
+    # Long enough that the main process has to wait for the workers.
+    arguments = [write_uci(tmp_path), "--topics", "3", "--passes", "2000", "--evaluate-every",
+                 "1000", "--tol", "0", "--workers", "1"]  # fmt: skip
+    stdout, shown = run_on_terminal(*arguments)
+    # One bar for each, however often it moves.
+    assert BAR_AT_ITS_END.findall(shown) == ["reading", "fitting"]
+    assert "ELBO/token" in shown
+    assert "pass 1000" not in shown
+    assert "starting workers" in shown
+    done = run(*arguments)
+    assert "\r" not in done.stderr and "%|" not in done.stderr
+    assert re.findall(r"^pass (\d+): ELBO ", done.stderr, re.M) == ["1000", "2000"]
+    # The results are the same kind of lines for both.
+    for text in (stdout, done.stdout):
+        assert [line.split()[0] for line in text.splitlines()[:4]] == ["topic", "0", "1", "2"]
+        assert "%|" not in text
+
+
+def test_quiet_is_quiet_on_a_terminal_too(tmp_path):
+    _, shown = run_on_terminal(write_uci(tmp_path), "--topics", "2", "--passes", "3", "--quiet")
+    assert shown == ""
 
 
 def test_plan_prints_every_array_and_fits_nothing(tmp_path):

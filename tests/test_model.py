@@ -1,10 +1,16 @@
 """The fitted model: what it says of its topics follows from lambda and gamma."""
 
+import json
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
-from esvi_shm.model import FittedModel, Parameters
-from esvi_shm.runtime.engine import Record
+from esvi_shm import model as model_module
+from esvi_shm.config import FitConfig
+from esvi_shm.corpus import Corpus
+from esvi_shm.model import FittedModel, Parameters, summarise
+from esvi_shm.runtime.engine import Record, Result
 
 WORDS = ["ash", "bay", "cap", "den"]
 LAMBDA = np.array([[5.0, 0.5], [1.0, 2.0], [1.0, 2.0], [3.0, 0.5]], np.float32)
@@ -15,7 +21,8 @@ def model_of(order: list[int] | None) -> FittedModel:
     gamma = [np.array([[1.0, 3.0]], np.float32), np.array([[2.0, 2.0], [4.0, 0.0]], np.float32)]
     word_ids = None if order is None else np.array(order)
     parameters = Parameters(rows, word_ids, gamma, np.full(2, 0.1), np.full(4, 0.5))
-    return FittedModel(parameters, WORDS, [Record(1.0, 0.1, 0.1, -7.0, -8.0, -8.0)], {})
+    history = [Record(1.0, 0.1, 0.1, -9.0, -9.5, -9.5), Record(2.0, 0.2, 0.3, -7.0, -8.0, -8.0)]
+    return FittedModel(parameters, WORDS, history, {})
 
 
 @pytest.mark.parametrize("order", [None, [2, 0, 3, 1]])
@@ -49,4 +56,80 @@ def test_more_topics_than_a_slab_of_columns():
     lambda_ = np.eye(40, dtype=np.float32) + 0.1
     parameters = Parameters(lambda_, None, [np.ones((1, 40))], np.ones(40), np.full(40, 0.1))
     model = FittedModel(parameters, [f"w{v}" for v in range(40)], [], {})
-    assert [topic.words for topic in model.topics(1)] == [(f"w{v}",) for v in range(40)]
+    topics = model.topics(1)
+    assert [topic.words for topic in topics] == [(f"w{v}",) for v in range(40)]
+    assert [topic.number for topic in topics] == list(range(40))
+
+
+def test_a_topic_without_tokens_has_no_share():
+    """Rounding may leave a topic a little less than its prior; nor may all of them be empty."""
+    for lambda_ in (np.array([[0.5 - 1e-6, 3], [0.5, 1]]), np.full((2, 2), 0.5)):
+        parameters = Parameters(lambda_, None, [np.ones((1, 2))], np.ones(2), np.full(2, 0.5))
+        shares = [topic.share for topic in FittedModel(parameters, ["a", "b"], [], {}).topics(1)]
+        assert shares == [0.0, float(lambda_[0, 1] > 0.5)]
+
+
+@pytest.mark.parametrize("order", [None, [2, 0, 3, 1]])
+def test_lambda_comes_in_chunks_without_gaps(order, monkeypatch):
+    monkeypatch.setattr(model_module, "CHUNK", 3)
+    chunks = list(model_of(order).parameters.lambda_chunks())
+    assert [len(chunk) for chunk in chunks] == [3, 1]
+    np.testing.assert_array_equal(np.concatenate(chunks), LAMBDA)
+
+
+#: 5 pairs, 9 tokens; nothing of the result below follows from it.
+CORPUS = Corpus.from_sparse(np.array([[1, 2, 0, 3], [0, 0, 2, 1]]))
+RESULT = Result(
+    config=FitConfig(n_topics=2, n_workers=3, n_blocks=4),
+    word_ids=np.array([2, 0, 3, 1]),
+    lambda_rows=LAMBDA[[2, 0, 3, 1]],
+    gamma_shards=[np.array([[1, 3]], np.float32), np.array([[2, 2]], np.float32)],
+    alpha=np.full(2, 0.1),
+    eta=np.full(4, 0.5),
+    history=[
+        Record(1.0, 2.0, 3.0, -90.0, -91.0, -91.0),
+        Record(2.0, 5.0, 7.0, -45.0, -46.0, -46.0),
+    ],
+    passes=2.0,
+    fit_seconds=5.0,
+    pass_seconds=4.0,
+    pairs=20,
+    shared_bytes=1000,
+    peak_private_bytes=50,
+    stopped="tol",
+)
+
+
+def test_the_summary_is_of_the_last_evaluation():
+    expected = {
+        "n_documents": 2, "n_words": 4, "n_pairs": 5, "n_tokens": 9,
+        "n_topics": 2, "n_workers": 3, "n_blocks": 4, "n_passes": 2, "stopped": "tol",
+        "elbo": -45.0, "elbo_f": -46.0, "elbo_per_token": -5.0,
+        "fit_seconds": 5.0, "start_seconds": 1.0, "total_seconds": 7.0, "pairs_per_second": 5.0,
+        "shared_bytes": 1000, "peak_rss_bytes": 1050,
+        "corpus": CORPUS.name, "corpus_digest": CORPUS.digest(), "config": RESULT.config.as_dict(),
+    }  # fmt: skip
+    summary = summarise(RESULT, CORPUS)
+    assert summary == expected
+    assert isinstance(summary["n_passes"], int)
+    assert json.loads(json.dumps(summary)) == expected
+
+
+def test_the_summary_of_a_fit_cut_short():
+    last = Record(1.25, 0.0, 0.0, -45.0, np.nan, np.nan)
+    summary = summarise(replace(RESULT, history=[last], passes=1.23456, pass_seconds=0.0), CORPUS)
+    assert summary["n_passes"] == 1.235
+    assert summary["elbo_f"] is None
+    assert summary["pairs_per_second"] == 0.0
+
+
+@pytest.mark.parametrize("words", [None, WORDS])
+def test_a_model_is_made_of_what_the_engine_leaves(words):
+    corpus = Corpus.from_sparse(CORPUS.as_sparse(), words)
+    model = FittedModel.from_result(RESULT, corpus)
+    np.testing.assert_array_equal(model.lambda_, LAMBDA)
+    np.testing.assert_array_equal(model.gamma, [[1, 3], [2, 2]])
+    assert (model.alpha.tolist(), model.eta.tolist()) == ([0.1] * 2, [0.5] * 4)
+    assert list(model.words) == (words or [corpus.word(v) for v in range(4)])
+    assert model.history == RESULT.history
+    assert model.summary == summarise(RESULT, corpus)

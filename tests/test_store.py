@@ -74,6 +74,7 @@ def test_round_trip(model, tmp_path):
     for name in ("lambda_", "gamma", "alpha", "eta", "topic_word", "doc_topic"):
         np.testing.assert_array_equal(getattr(loaded, name), getattr(model, name))
     assert loaded.lambda_.shape == (9000, 3)
+    assert isinstance(loaded.lambda_, np.memmap) and isinstance(loaded.gamma, np.memmap)
     assert loaded.words == list(model.words)
     assert loaded.history == model.history
     assert loaded.summary == model.summary
@@ -96,14 +97,17 @@ def test_summary_and_manifest_say_what_was_fitted(model, tmp_path):
     manifest = json.loads((tmp_path / "m/manifest.json").read_text())
     assert set(manifest["sha256"]) == FILES - {"manifest.json"}
     assert manifest["config"]["n_topics"] == 3
+    assert manifest["corpus_digest"] == summary["corpus_digest"]
+    for name, size in manifest["sizes"].items():
+        assert size == summary[name]
     assert manifest["versions"]["esvi_shm"] == esvi_shm.__version__
 
 
 def test_a_model_replaces_a_model(tmp_path):
     for value in (1.0, 2.0):
         store.save(make_model(value), tmp_path / "m")
+        assert os.listdir(tmp_path) == ["m"]  # before a load, which would tidy up
         assert value_of(tmp_path / "m") == value
-    assert os.listdir(tmp_path) == ["m"]
 
 
 @pytest.mark.parametrize("kind", ["file", "folder", "link", "unwritable"])
@@ -126,6 +130,11 @@ def test_what_is_in_the_way_stays(kind, tmp_path):
     assert sorted(os.listdir(tmp_path)) == before
     if kind == "folder":
         assert (target / "precious").read_text() == "precious"
+
+
+def test_a_check_leaves_no_trace(tmp_path):
+    store.check_target(tmp_path / "deep" / "er" / "m")
+    assert os.listdir(tmp_path) == []
 
 
 def test_an_empty_folder_is_a_place(tmp_path):
@@ -169,12 +178,41 @@ def test_no_model_and_a_newer_format_are_refused(tmp_path):
         esvi_shm.load(tmp_path / "m")
 
 
-def test_a_word_with_a_line_break_is_refused(tmp_path):
+@pytest.mark.parametrize("word", ["b\nc", "b\rc", "b\n", "b\r", "b\r\n"])
+def test_a_word_with_a_line_break_is_refused(word, tmp_path):
     model = make_model(1.0)
-    model.words = ["a", "b\nc", "d"]
+    model.words = ["a", word, "d"]
     with pytest.raises(ModelError, match="word 1"):
         store.save(model, tmp_path / "m")
     assert os.listdir(tmp_path) == []
+
+
+def test_a_folder_that_can_only_be_read_is_loaded(tmp_path, monkeypatch):
+    store.save(make_model(1.0), tmp_path / "m")
+
+    def refuse(folder):
+        raise PermissionError(13, "read-only")
+
+    monkeypatch.setattr(store, "repair", refuse)
+    assert value_of(tmp_path / "m") == 1.0
+
+
+def test_all_is_on_the_disk_before_the_new_model_is_put_in_place(tmp_path, monkeypatch):
+    steps, fsync, rename = [], os.fsync, os.rename
+
+    def noted_fsync(descriptor):
+        steps.append(os.path.basename(os.readlink(f"/proc/self/fd/{descriptor}")))
+        fsync(descriptor)
+
+    def noted_rename(source, target):
+        steps.append("rename")
+        rename(source, target)
+
+    monkeypatch.setattr(os, "fsync", noted_fsync)
+    monkeypatch.setattr(os, "rename", noted_rename)
+    store.save(make_model(1.0), tmp_path / "m")
+    assert set(steps[:-4]) == FILES - {"manifest.json"}
+    assert steps[-4:] == ["manifest.json", ".m.new", "rename", tmp_path.name]
 
 
 #: What a save does to the file system, in its order; the test ends the process before each.
@@ -219,13 +257,18 @@ def test_a_save_cut_off_anywhere_leaves_one_whole_model(older, tmp_path):
             store.save(make_model(1.0), folder)
         code = _save_and_stop_at(str(folder), step)
         assert code in (0, -signal.SIGKILL)
+        # The next save finds nothing in its way and leaves nothing behind, after a load or not.
+        unseen = tmp_path / f"{step} unseen" / "m"
+        shutil.copytree(folder.parent, unseen.parent)
+        store.save(make_model(3.0), unseen)
+        assert os.listdir(unseen.parent) == ["m"]
+        assert value_of(unseen) == 3.0
         try:
             value = value_of(folder)
         except ModelError:
             assert not older
             value = None
         seen.add(value)
-        # The next save finds nothing in its way and leaves nothing behind.
         store.save(make_model(3.0), folder)
         assert value_of(folder) == 3.0
         assert os.listdir(folder.parent) == ["m"]
@@ -235,6 +278,14 @@ def test_a_save_cut_off_anywhere_leaves_one_whole_model(older, tmp_path):
     assert code == 0
     assert step > 10
     assert seen == ({1.0, 2.0} if older else {None, 2.0})
+
+
+def test_a_new_model_without_its_manifest_does_not_count(tmp_path):
+    for value, name in ((1.0, ".m.old"), (2.0, ".m.new")):
+        store.save(make_model(value), tmp_path / name)
+    (tmp_path / ".m.new/manifest.json").unlink()
+    assert value_of(tmp_path / "m") == 1.0
+    assert os.listdir(tmp_path) == ["m"]
 
 
 def test_a_full_disk_leaves_the_older_model(tmp_path, monkeypatch):

@@ -153,6 +153,11 @@ def test_svmlight_label_and_blank_line(tmp_path):
     refuse(tmp_path / "x.ldac", "1 0:1\n\n1 0:1\n", 3, "line 2 is one before '1 0:1'")
 
 
+def test_the_line_of_a_word_that_the_vocabulary_lacks(tmp_path):
+    (tmp_path / "vocab.txt").write_text("tea\nmilk\n")
+    refuse(tmp_path / "x.ldac", "1 1:1\n1 2:1\n", 2, "the word id must be in 0..1, got 2")
+
+
 def test_line_numbers_in_a_later_block(tmp_path, monkeypatch):
     from esvi_shm.corpus.readers import _files
 

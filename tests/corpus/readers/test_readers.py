@@ -1,6 +1,7 @@
 """The registry, and what is particular to one reader."""
 
 import gc
+import gzip
 import importlib.metadata
 import json
 import subprocess
@@ -39,9 +40,12 @@ def test_an_entry_point_is_a_reader(monkeypatch, tmp_path):
     reader.matches = lambda path: path.suffix == ".lines"
     reader.read = lambda path, options, progress: Corpus.from_tokens([path.read_text().split()])
     point = types.SimpleNamespace(name="lines", load=lambda: reader)
-    monkeypatch.setattr(
-        importlib.metadata, "entry_points", lambda group: [point] * (group == "esvi_shm.readers")
-    )
+    others = importlib.metadata.entry_points  # which numba asks when it first compiles
+
+    def entry_points(**given):
+        return [point] if given == {"group": "esvi_shm.readers"} else others(**given)
+
+    monkeypatch.setattr(importlib.metadata, "entry_points", entry_points)
     assert "lines" in known_formats()
     path = tmp_path / "x.lines"
     path.write_text("a b a")
@@ -67,12 +71,15 @@ def test_options_out_of_range():
     ("name", "words", "text"),
     [
         ("docword.Tea.txt", "vocab.Tea.txt", "1\n2\n1\n1 2 1\n"),
+        ("docword.Tea.txt.gz", "vocab.Tea.txt", "1\n2\n1\n1 2 1\n"),
+        ("DOCWORD.Tea.txt", "vocab.Tea.txt", "1\n2\n1\n1 2 1\n"),
         ("x.ldac", "x.vocab", "1 1:1\n"),
         ("x.dat", "vocab.txt", "1 1:1\n"),
     ],
 )
 def test_the_vocabulary_beside(name, words, text, tmp_path):
-    (tmp_path / name).write_text(text)
+    data = text.encode()
+    (tmp_path / name).write_bytes(gzip.compress(data) if name.endswith(".gz") else data)
     assert read_corpus(tmp_path / name).vocabulary is None
     (tmp_path / words).write_text("tea\nmilk\n")
     assert read_corpus(tmp_path / name).vocabulary == ("tea", "milk")
@@ -144,9 +151,13 @@ def test_text_options_and_folder(tmp_path):
     assert corpus.as_sparse().toarray().tolist() == [[1, 1, 1, 0], [0, 1, 1, 1]]
     assert read_corpus(tmp_path, options=ReadOptions(min_df=2)).vocabulary == ("milk", "tea")
     stop = tmp_path / "stop"
-    stop.write_text("Milk\n")
-    options = ReadOptions(stop_words=stop, max_df=1)
-    assert read_corpus(tmp_path, options=options).vocabulary == ("jam", "the")
+    stop.write_text("Milk\nJAM\n")
+    options = ReadOptions(stop_words=stop)
+    assert read_corpus(tmp_path, options=options).vocabulary == ("tea", "the")
+    assert read_corpus(tmp_path, options=ReadOptions(max_df=1)).vocabulary == ("jam", "the")
+    seen = []
+    read_corpus(tmp_path, progress=lambda *done_and_total: seen.append(done_and_total))
+    assert seen == [(12, 24), (24, 24)]
     english = ReadOptions(stop_words="english", max_vocabulary=2)
     assert read_corpus(tmp_path, options=english).vocabulary == ("milk", "tea")
     with pytest.raises(CorpusError, match="max_df corresponds to < documents than min_df"):
@@ -175,6 +186,19 @@ def test_stdlib_parses_and_never_imports(tmp_path):
     assert corpus.digest() == read_corpus(tmp_path, "stdlib").digest()
     with pytest.raises(CorpusError, match="none has enough words"):
         read_corpus(tmp_path / "test" / "nothing", "stdlib")
+
+
+def test_stdlib_takes_methods_and_leaves_out_short_texts(tmp_path):
+    words = " ".join(f"topic{chr(97 + i) * 3}" for i in range(12))
+    short = words.rsplit(" ", 1)[0]
+    for i in range(5):
+        (tmp_path / f"m{i}.py").write_text(
+            f'"""{short}"""\nclass A:\n    def f(self):\n        """{words}"""\n'
+            f'        def g():\n            """{words}"""\n'
+        )
+    corpus = read_corpus(tmp_path, "stdlib")
+    assert (corpus.n_documents, corpus.n_words, corpus.n_tokens) == (5, 12, 60)
+    assert gc.isenabled()
 
 
 def test_stdlib_is_there():
