@@ -86,7 +86,8 @@ def measure(options: argparse.Namespace, tiny: bool) -> dict[str, Any]:
     command = common.python(
         "-m", "bench.memory", str(options.docword), f"--topics={options.topics}",
         f"--alpha={options.alpha}", f"--eta={options.eta}", f"--workers={options.workers}",
-        f"--passes={options.passes}", f"--storage={options.storage}", "--inner",
+        f"--passes={options.passes}", f"--storage={options.storage}",
+        f"--inference={options.inference}", "--inner",
         *(["--tiny"] if tiny else []),
     )  # fmt: skip
     process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)

@@ -5,6 +5,7 @@ Only the standard library is imported at the top, as in the commands themselves.
 
 import argparse
 import logging
+import os
 import sys
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
@@ -116,6 +117,9 @@ def run(
     int
         The exit code.
     """
+    # A stream that was closed by whoever called takes what is written, and forgets it.
+    sys.stdout = sys.stdout or open(os.devnull, "w")
+    sys.stderr = sys.stderr or open(os.devnull, "w")
     level = logging.ERROR if given.quiet else logging.WARNING
     logging.basicConfig(level=level, format="%(levelname)s: %(message)s", stream=sys.stderr)
     try:
@@ -129,6 +133,7 @@ def run(
         return 130
     except BrokenPipeError:
         # Whoever read the results has read enough; the interpreter must not flush again.
+        # (Pipes to workers and lines of progress end otherwise: see `processes`, `progress`.)
         sys.stdout = None
         return 0
     except OSError as error:

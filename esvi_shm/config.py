@@ -21,12 +21,15 @@ def _whole(name: str, value: Any, least: int) -> None:
         raise ParameterError(name, "must be a whole number", value)
     if value < least:
         raise ParameterError(name, f"must be at least {least}", value)
+    if value >= 2**63 or (value >= 2**31 and name != "seed"):
+        raise ParameterError(name, f"must be less than 2**{63 if name == 'seed' else 31}", value)
 
 
 def _number(name: str, value: Any, rule: str, holds: Any) -> None:
     if isinstance(value, bool) or not isinstance(value, int | float | np.integer | np.floating):
         raise ParameterError(name, "must be a number", value)
-    if not math.isfinite(value) or not holds(value):
+    # Not math.isfinite: it fails on whole numbers that no float holds.
+    if value == math.inf or not holds(value):
         raise ParameterError(name, f"must be {rule}", value)
 
 
@@ -82,7 +85,8 @@ class FitConfig:
     evaluate_every : int
         Passes between evaluations of the bound; 0 evaluates at the end only.
     tol : float
-        Stop when the relative change of the ELBO between evaluations is below this; 0 never.
+        Stop when the relative change of the objective (the ELBO at the responsibilities held; under
+        cvb0 its own) between evaluations is below this, once the updates have settled; 0 never.
     max_time : float or None
         Seconds of fitting after which the fit ends.
     seed : int
@@ -137,8 +141,6 @@ class FitConfig:
             _number("max_time", self.max_time, "greater than 0", lambda x: x > 0)
         for name in ("alpha", "eta"):
             self._check_prior(name, getattr(self, name))
-        if self.seed >= 2**63:
-            raise ParameterError("seed", "must be less than 2**63", self.seed)
 
     @staticmethod
     def _check_prior(name: str, value: Any) -> None:
@@ -148,11 +150,11 @@ class FitConfig:
         else:
             try:
                 values = np.asarray(value, dtype=np.float64).ravel().tolist()
-            except (TypeError, ValueError):
+            except (TypeError, ValueError, OverflowError):
                 raise ParameterError(name, "must be a number or a vector", value) from None
         for x in values:
             # Below 1e-6 digamma(prior) leaves float32 no digits for anything else.
-            if not (math.isfinite(x) and 1e-6 <= x <= 1e6):
+            if not 1e-6 <= x <= 1e6:
                 raise ParameterError(name, "must lie between 1e-6 and 1e6", x)
 
     def as_dict(self) -> dict[str, Any]:

@@ -38,7 +38,8 @@ class LDA(BaseEstimator):
     n_passes : int
         Passes over the corpus at most.
     tol : float
-        Stop when the relative change of the ELBO between two evaluations is smaller; 0: never.
+        Stop when the relative change of the objective (under vb, the ELBO) between two evaluations
+        is smaller, once the updates have settled; 0: never.
     evaluate_every : int
         Passes between evaluations; 0: at the end only.
     max_time : float or None
@@ -48,7 +49,7 @@ class LDA(BaseEstimator):
     refold_after : sequence of int
         See ``python -m esvi_shm.fit --help``.
     n_blocks : int or None
-        Blocks of words; None: 4 for each worker, at least 8.
+        Blocks of words; None: by the length of the documents and the number of workers.
     deterministic : bool
         The same bits for the same seed, numbers of workers and blocks, versions and kind of
         processor. Without it the order in which blocks meet shards varies, and with it the

@@ -10,6 +10,7 @@ from dataclasses import fields
 from typing import TYPE_CHECKING
 
 from esvi_shm import __version__, command
+from esvi_shm.errors import ParameterError
 
 if TYPE_CHECKING:
     from esvi_shm.config import FitConfig
@@ -184,6 +185,8 @@ def _run(given: argparse.Namespace) -> None:
 
     config = _config(given)
     engine.check(config)
+    if given.top_words < 0:
+        raise ParameterError("top_words", "must be at least 0", given.top_words)
     if given.out is not None:
         store.check_target(given.out)
     with Progress(given.quiet, given.log_json) as progress:
@@ -191,6 +194,8 @@ def _run(given: argparse.Namespace) -> None:
         if given.plan:
             print(engine.plan(corpus, config).describe())
             return
+        if given.out is not None and corpus.vocabulary is not None:
+            store.check_words(corpus.vocabulary)
         model = FittedModel.from_result(engine.fit(corpus, config, progress), corpus)
         if given.out is not None:
             store.save(model, given.out)

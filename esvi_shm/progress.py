@@ -3,6 +3,7 @@
 Everything goes to standard error (or the JSON file); standard output belongs to the results.
 """
 
+import contextlib
 import json
 import sys
 import time
@@ -37,9 +38,10 @@ class Progress(Observer):
         self._log: TextIO | None = open(log_json, "w") if log_json else None
 
     def say(self, text: str) -> None:
-        """A line for people."""
+        """A line for people; lost where nobody takes it any more."""
         if not self.quiet:
-            tqdm.write(text, file=sys.stderr)
+            with contextlib.suppress(OSError):
+                tqdm.write(text, file=sys.stderr)
 
     def log(self, event: str, **values: Any) -> None:
         """A line for programs."""

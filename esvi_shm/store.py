@@ -8,11 +8,14 @@
 
 A save writes `.NAME.new` beside the target, its manifest last, all of it to the disk; renames an
 older model to `.NAME.old`; renames the new one into place; removes the old one. Whatever moment
-it is cut off at, one complete model is there, and `repair` (called by `load` and `save`) puts it
-in place: `.NAME.new` if it is complete, else `.NAME.old`. No pickle is written or read.
+it is cut off at, one complete model is there, and `repair` (called by `save`, and by `load` where
+there is no model) puts it in place: `.NAME.new` if it is complete, else `.NAME.old`. Savers lock
+the folder above against one another, readers against savers. No pickle is written or read.
 """
 
+import contextlib
 import csv
+import fcntl
 import hashlib
 import io
 import json
@@ -20,7 +23,7 @@ import os
 import platform
 import shutil
 import tempfile
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -45,15 +48,25 @@ def check_target(folder: str | os.PathLike[str]) -> Path:
         If something that is not a model is in the way, or the folder cannot be written.
     """
     target = Path(folder)
+    if not target.name:
+        raise ModelError(f"{target}: the output folder must have a name of its own")
     if target.is_symlink():
         raise ModelError(f"{target}: the output folder must not be a symbolic link")
     if target.exists():
         if not target.is_dir():
             raise ModelError(f"{target}: the output folder exists and is a file")
-        if any(target.iterdir()) and not (target / MANIFEST).is_file():
-            raise ModelError(f"{target}: the output folder exists and is not a model")
+        if os.path.ismount(target):
+            raise ModelError(
+                f"{target}: the output folder must not be a mount point; name one in it"
+            )
+        if any(target.iterdir()) and not _is_model(target):
+            raise ModelError(
+                f"{target}: the output folder exists and is not a model, or holds other files"
+            )
     parent = target.absolute().parent
     while not parent.exists():
+        if parent.is_symlink():
+            raise ModelError(f"{target}: {parent} is a symbolic link to nothing")
         parent = parent.parent
     try:
         # Permission bits do not tell of a read-only or special file system; trying does.
@@ -61,6 +74,22 @@ def check_target(folder: str | os.PathLike[str]) -> Path:
     except OSError as error:
         raise ModelError(f"{target}: cannot write in {parent}: {error.strerror}") from None
     return target
+
+
+def check_words(words: Sequence[str]) -> None:
+    """Refuse a word that `vocabulary.txt` cannot hold.
+
+    Raises
+    ------
+    ModelError
+    """
+    for v, word in enumerate(words):
+        if "\n" in word or "\r" in word:
+            raise ModelError(f"word {v} must not contain a line break, got {word!r}")
+        try:
+            word.encode()
+        except UnicodeEncodeError:
+            raise ModelError(f"word {v} must be valid Unicode, got {word!r}") from None
 
 
 def save(model: FittedModel, folder: str | os.PathLike[str]) -> None:
@@ -79,33 +108,47 @@ def save(model: FittedModel, folder: str | os.PathLike[str]) -> None:
         If the disk is full. An older model stays as it was.
     """
     target = check_target(folder)
-    for v, word in enumerate(model.words):
-        if len(word.splitlines()) > 1 or word.endswith(("\n", "\r")):
-            raise ModelError(f"word {v} must not contain a line break, got {word!r}")
+    check_words(model.words)
     target.parent.mkdir(parents=True, exist_ok=True)
-    repair(target)
-    fresh = _beside(target, "new")
-    shutil.rmtree(fresh, ignore_errors=True)
-    fresh.mkdir()
-    try:
-        _write_all(model, fresh)
-    except BaseException:
+    with _locked(target.absolute().parent, fcntl.LOCK_EX):
+        repair(target)
+        fresh, old = _beside(target, "new"), _beside(target, "old")
         shutil.rmtree(fresh, ignore_errors=True)
-        raise
-    old = _beside(target, "old")
-    if target.exists():
-        os.rename(target, old)
-    os.rename(fresh, target)
-    _sync_folder(target.parent)
-    shutil.rmtree(old, ignore_errors=True)
+        fresh.mkdir()
+        try:
+            _write_all(model, fresh)
+            if target.exists():
+                os.rename(target, old)
+            os.rename(fresh, target)
+        except BaseException:
+            if old.exists() and not target.exists():
+                os.rename(old, target)
+            shutil.rmtree(fresh, ignore_errors=True)
+            raise
+        _sync_folder(target.parent)
+        shutil.rmtree(old, ignore_errors=True)
+
+
+@contextlib.contextmanager
+def _locked(folder: Path, how: int) -> Iterator[None]:
+    """Lock a folder itself, which leaves no file behind; as far as its file system knows locks."""
+    with contextlib.ExitStack() as stack:
+        with contextlib.suppress(OSError):
+            descriptor = os.open(folder, os.O_RDONLY)
+            stack.callback(os.close, descriptor)
+            fcntl.flock(descriptor, how)
+        yield
 
 
 def repair(folder: str | os.PathLike[str]) -> None:
-    """Put in place what an interrupted save left, and remove what is no longer needed."""
+    """Put in place what an interrupted save left, and remove what is no longer needed.
+
+    For the holder of the lock: the traces of a save that is under way look the same.
+    """
     target = Path(folder)
     fresh, old = _beside(target, "new"), _beside(target, "old")
     if not target.exists():
-        if (fresh / MANIFEST).is_file() and old.exists():
+        if _is_model(fresh):
             os.rename(fresh, target)
         elif old.exists():
             os.rename(old, target)
@@ -133,10 +176,16 @@ def load(folder: str | os.PathLike[str]) -> FittedModel:
         If it is not a model, of a newer format, or damaged; the message names the file.
     """
     target = Path(folder)
-    try:
-        repair(target)
-    except OSError:
-        pass  # a folder that can only be read has nothing under way
+    parent = target.absolute().parent
+    if not target.exists() and parent.is_dir():
+        # In a folder that can only be read nothing is under way.
+        with contextlib.suppress(OSError), _locked(parent, fcntl.LOCK_EX):
+            repair(target)
+    with _locked(parent, fcntl.LOCK_SH):
+        return _read(target)
+
+
+def _read(target: Path) -> FittedModel:
     manifest = _read_manifest(target)
     for name, expected in manifest["sha256"].items():
         path = target / name
@@ -158,6 +207,16 @@ def load(folder: str | os.PathLike[str]) -> FittedModel:
     alpha, eta = np.array(arrays["alpha"]), np.array(arrays["eta"])
     parameters = Parameters(arrays["lambda"], None, [arrays["gamma"]], alpha, eta)
     return FittedModel(parameters, words, history, summary)
+
+
+def _is_model(folder: Path) -> bool:
+    """Whether a folder holds a model of any version, whole or damaged, and nothing else."""
+    try:
+        manifest = json.loads((folder / MANIFEST).read_text())
+        names = {MANIFEST, *manifest["sha256"]}
+        return "format_version" in manifest and {path.name for path in folder.iterdir()} <= names
+    except (OSError, ValueError, KeyError, TypeError):
+        return False
 
 
 def _read_manifest(target: Path) -> dict[str, Any]:

@@ -1,6 +1,7 @@
 """What the commands share: how their errors end, and the options that reading takes."""
 
 import argparse
+import sys
 from dataclasses import fields
 
 import pytest
@@ -58,3 +59,14 @@ def test_every_reading_option_is_on_the_command_line_with_its_default():
     assert defaults == {field.name: field.default for field in fields(ReadOptions)}
     given = parser.parse_args(["--min-df", "5", "--max-df", "0.5"])
     assert (type(given.min_df), type(given.max_df)) == (int, float)
+
+
+def test_closed_streams_take_what_is_written(monkeypatch):
+    for name in ("stdout", "stderr"):
+        monkeypatch.setattr(f"sys.{name}", None)
+
+    def work(given):
+        print("results")
+        print("progress", file=sys.stderr)
+
+    assert command.run("name", work, argparse.Namespace(quiet=False), {}) == 0

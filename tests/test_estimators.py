@@ -74,7 +74,8 @@ def test_every_parameter_reaches_the_fit():
     given = {
         "n_components": 7, "doc_topic_prior": 0.2, "topic_word_prior": 0.3, "n_workers": 3,
         "n_passes": 11, "tol": 0.0, "evaluate_every": 4, "max_time": 9.0, "inference": "vb",
-        "cvb0_passes": 3, "temper_passes": 2, "refold_after": (1, 2), "storage": "full", "start": "random", "route": "ring", "n_blocks": 5,
+        "cvb0_passes": 3, "temper_passes": 2, "refold_after": (1, 2),
+        "storage": "full", "start": "random", "route": "ring", "n_blocks": 5,
         "deterministic": True, "random_state": np.int64(6),
     }  # fmt: skip
     assert set(given) == set(LDA().get_params())

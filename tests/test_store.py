@@ -1,11 +1,13 @@
 """The model directory: complete or absent at every moment, damage found, no model overwritten by
 mistake."""
 
+import contextlib
 import json
 import os
 import shutil
 import signal
 import sys
+import threading
 
 import numpy as np
 import pytest
@@ -110,14 +112,20 @@ def test_a_model_replaces_a_model(tmp_path):
         assert value_of(tmp_path / "m") == value
 
 
-@pytest.mark.parametrize("kind", ["file", "folder", "link", "unwritable"])
+@pytest.mark.parametrize(
+    "kind", ["file", "folder", "another's manifest", "model and more", "link", "unwritable"]
+)
 def test_what_is_in_the_way_stays(kind, tmp_path):
     target = tmp_path / "m"
     if kind == "file":
         target.write_text("precious")
-    elif kind == "folder":
-        target.mkdir()
+    elif kind in ("folder", "another's manifest", "model and more"):
+        if kind == "model and more":
+            store.save(make_model(2.0), target)
+        target.mkdir(exist_ok=True)
         (target / "precious").write_text("precious")
+        if kind == "another's manifest":
+            (target / "manifest.json").write_text('{"name": "an app", "version": 1}')
     elif kind == "link":
         (tmp_path / "other").mkdir()
         target.symlink_to(tmp_path / "other")
@@ -128,8 +136,96 @@ def test_what_is_in_the_way_stays(kind, tmp_path):
         with pytest.raises(ModelError, match=str(target)):
             act(target)
     assert sorted(os.listdir(tmp_path)) == before
-    if kind == "folder":
+    if kind not in ("file", "link", "unwritable"):
         assert (target / "precious").read_text() == "precious"
+
+
+def test_places_that_cannot_be_renamed_are_refused_before_the_fit(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "m").mkdir()
+    (tmp_path / "dangling").symlink_to(tmp_path / "nowhere")
+    for place in ("", ".", "dangling/m"):
+        with pytest.raises(ModelError):
+            store.check_target(place)
+    monkeypatch.setattr(os.path, "ismount", lambda path: os.path.basename(path) == "m")
+    with pytest.raises(ModelError, match="mount point"):
+        store.check_target("m")
+
+
+@pytest.mark.parametrize("step", ["write", "first rename", "second rename"])
+def test_a_save_that_fails_leaves_the_older_model_alone(step, tmp_path, monkeypatch):
+    store.save(make_model(1.0), tmp_path / "m")
+    rename, calls = os.rename, []
+
+    def failing(source, target):
+        calls.append(source)
+        if len(calls) == ["write", "first rename", "second rename"].index(step):
+            raise OSError(16, "busy")
+        rename(source, target)
+
+    monkeypatch.setattr(os, "rename", failing)
+    if step == "write":
+        monkeypatch.setattr(store, "_write_all", lambda *_: failing_write())
+
+    def failing_write():
+        raise OSError(28, "disk full")
+
+    with pytest.raises(OSError):
+        store.save(make_model(2.0), tmp_path / "m")
+    monkeypatch.undo()
+    assert os.listdir(tmp_path) == ["m"]
+    assert value_of(tmp_path / "m") == 1.0
+
+
+def test_loading_leaves_a_save_that_is_under_way_alone(tmp_path, monkeypatch):
+    store.save(make_model(1.0), tmp_path / "m")
+    write_all, seen = store._write_all, []
+
+    def write_and_repair(model, folder):
+        write_all(model, folder)
+        seen.append(folder.exists())
+        # As a load does it, but for waiting for the saver, which is this thread.
+        monkeypatch.setattr(store, "_locked", lambda *_: contextlib.nullcontext())
+        assert value_of(tmp_path / "m") == 1.0
+        seen.append(folder.exists())
+
+    monkeypatch.setattr(store, "_write_all", write_and_repair)
+    store.save(make_model(2.0), tmp_path / "m")
+    assert seen == [True, True]
+    assert value_of(tmp_path / "m") == 2.0
+
+
+def test_savers_and_readers_take_turns(tmp_path, monkeypatch):
+    """Two threads save and one reads, over and over; each reads a whole model."""
+    store.save(make_model(1.0), tmp_path / "m")
+    monkeypatch.setattr(os, "fsync", lambda _: None)
+    failed = []
+
+    def again(act):
+        try:
+            for _ in range(30):
+                act()
+        except BaseException as error:
+            failed.append(error)
+
+    acts = [
+        lambda: store.save(make_model(1.0), tmp_path / "m"),
+        lambda: store.save(make_model(2.0), tmp_path / "m"),
+        lambda: value_of(tmp_path / "m"),
+    ]
+    threads = [threading.Thread(target=again, args=(act,)) for act in acts]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert failed == []
+    assert os.listdir(tmp_path) == ["m"]
+
+
+def test_a_first_save_cut_off_before_the_swap_is_found(tmp_path):
+    store.save(make_model(2.0), tmp_path / ".m.new")
+    assert value_of(tmp_path / "m") == 2.0
+    assert os.listdir(tmp_path) == ["m"]
 
 
 def test_a_check_leaves_no_trace(tmp_path):
@@ -178,8 +274,16 @@ def test_no_model_and_a_newer_format_are_refused(tmp_path):
         esvi_shm.load(tmp_path / "m")
 
 
-@pytest.mark.parametrize("word", ["b\nc", "b\rc", "b\n", "b\r", "b\r\n"])
-def test_a_word_with_a_line_break_is_refused(word, tmp_path):
+@pytest.mark.parametrize("word", ["b\x0bc", "b\x85c", "b\u2028c", "b\u2028"])
+def test_other_separators_are_part_of_a_word(word, tmp_path):
+    model = make_model(1.0)
+    model.words = ["a", word, "d"]
+    store.save(model, tmp_path / "m")
+    assert esvi_shm.load(tmp_path / "m").words == ["a", word, "d"]
+
+
+@pytest.mark.parametrize("word", ["\ud800", "b\nc", "b\rc", "b\n", "b\r", "b\r\n"])
+def test_a_word_that_a_file_cannot_hold_is_refused(word, tmp_path):
     model = make_model(1.0)
     model.words = ["a", word, "d"]
     with pytest.raises(ModelError, match="word 1"):

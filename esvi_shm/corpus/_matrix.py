@@ -106,6 +106,8 @@ def _triples(matrix: Any, name: str) -> Iterator[Arrays]:
             _rows.expand(indptr, lo, columns)
             yield matrix.indices[part], columns, matrix.data[part]
     else:
+        if not len(matrix.row) == len(matrix.col) == len(matrix.data):
+            raise CorpusError(name, "row, col and data must have the same length")
         for lo in range(0, len(matrix.data), CHUNK):
             part = slice(lo, lo + CHUNK)
             yield matrix.row[part], matrix.col[part], matrix.data[part]

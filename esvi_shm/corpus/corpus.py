@@ -18,6 +18,9 @@ import numpy as np
 
 from esvi_shm.errors import CorpusError
 
+#: Sums over documents and words must be numbers in float32, and their squares not matter.
+MOST_TOKENS = 1e36
+
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Corpus:
@@ -112,6 +115,8 @@ class Corpus:
                 self.name,
                 f"{rule}, got {value.item()!r} at row {d}, column {self.indices[j]} (from 0)",
             )
+        if not self.counts.sum(dtype=np.float64) <= MOST_TOKENS:
+            raise CorpusError(self.name, f"the counts must sum to at most {MOST_TOKENS:g}")
 
     @property
     def n_documents(self) -> int:

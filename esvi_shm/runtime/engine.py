@@ -269,7 +269,8 @@ class _Fit:
             self.observer.stage("passes")
             stopped = self._passes()
             self.workers.watch(self.worker_words)
-            self._command(blocks.STOP)
+            # Not answered: a worker that has ended before another answers would look dead.
+            self._send_all(blocks.STOP)
             self.workers.join()
         return self._result(stopped)
 
@@ -363,10 +364,13 @@ class _Fit:
             limit is not None and self.fit_seconds + now - self.began >= limit
         )
 
-    def _command(self, index: int) -> None:
-        """Give a command to all workers and wait for all answers."""
+    def _send_all(self, index: int) -> None:
         for p in range(self.P):
             try_push(self.rings[p, self.P], blocks.command_id(index))
+
+    def _command(self, index: int) -> None:
+        """Give a command to all workers and wait for all answers."""
+        self._send_all(index)
         for _ in range(self.P):
             self._next_home()
 

@@ -94,7 +94,10 @@ class Workers:
         self._pidfds.append(pidfd)
         self._of_descriptor[pidfd] = setup.worker
         self._poll.register(pidfd, select.POLLIN)
-        ours.send(setup)
+        try:
+            ours.send(setup)
+        except OSError:
+            raise self._death(setup.worker) from None
 
     @property
     def pids(self) -> list[int]:

@@ -124,11 +124,12 @@ class Worker:
             os.sched_yield()
 
     def _obey(self, index: int) -> bool:
-        """Run a command and answer; False after the one that ends the worker."""
-        if index != blocks.STOP:
-            self.family.command(self.commands[index - 1])
+        """Run a command and answer; False at the one that ends the worker."""
+        if index == blocks.STOP:
+            return False
+        self.family.command(self.commands[index - 1])
         self._send(blocks.command_id(index), self.home)
-        return index != blocks.STOP
+        return True
 
     def _arrived(self, block: int) -> None:
         if self.blocks[block, PLACE] != self.p:

@@ -155,6 +155,20 @@ def test_no_corpus(matrix, message):
         Corpus.from_sparse(matrix)
 
 
+@pytest.mark.parametrize("name", ["row", "col", "data"])
+def test_triples_of_different_lengths_are_refused(name):
+    matrix = sp.coo_matrix(np.ones((30, 30)))
+    setattr(matrix, name, getattr(matrix, name)[:2])
+    with pytest.raises(CorpusError, match="same length"):
+        Corpus.from_sparse(matrix)
+
+
+def test_sums_that_float32_cannot_hold_are_refused():
+    with pytest.raises(CorpusError, match="sum to at most"):
+        Corpus.from_sparse(np.array([[3e38], [3e38]]))
+    assert Corpus.from_sparse(np.array([[1e30], [1e30]])).n_tokens > 1e30
+
+
 def test_an_index_out_of_range_is_named():
     matrix = sp.csr_matrix(DENSE)
     matrix.indices[1] = 4

@@ -18,6 +18,8 @@ import psutil
 import pytest
 
 from esvi_shm.errors import Interrupted, WorkerError
+from esvi_shm.runtime import engine
+from esvi_shm.runtime.blocks import STOP
 from esvi_shm.runtime.engine import Observer
 from esvi_shm.runtime.processes import ASKING_TO_STOP
 from tests.runtime.fits import COUNTS
@@ -70,6 +72,26 @@ def test_a_normal_end_leaves_nothing(fit):
     assert len(fit.pids) == 2
     assert_nothing_left(fit)
     ended.assert_consistent()  # the arrays outlive the segments
+
+
+def test_a_worker_that_ends_before_another_is_not_taken_for_dead(fit, monkeypatch):
+    send_all, join = engine._Fit._send_all, engine.Workers.join
+
+    def hold_back_one(self, index):
+        if index == STOP:
+            os.kill(self.workers.pids[1], signal.SIGSTOP)
+        send_all(self, index)
+        if index == STOP:
+            os.waitid(os.P_PID, self.workers.pids[0], os.WEXITED | os.WNOWAIT)
+
+    def let_go(self):
+        os.kill(self.pids[1], signal.SIGCONT)
+        join(self)
+
+    monkeypatch.setattr(engine._Fit, "_send_all", hold_back_one)
+    monkeypatch.setattr(engine.Workers, "join", let_go)
+    fit(n_passes=2).assert_consistent()
+    assert_nothing_left(fit)
 
 
 def test_an_exception_in_an_observer_leaves_nothing(fit):

@@ -144,6 +144,7 @@ class Model:
 
     def at_rest(self, shared: Arrays) -> Generator[str, None, None]:
         """Fold all documents in afresh: it frees those that are stuck in their first topics."""
+        shared["pi_snapshot"][:] = shared["pi"]
         yield "refold"
         yield "sum_documents"
         yield "sum_words"

@@ -8,7 +8,7 @@ early on, when the topics are still those of a few documents, a token is not yet
 first topic that suits it (deterministic annealing; Ueda and Nakano 1998, Katahira et al. 2008).
 
 cvb0 first and then vb reaches a better optimum of vb's own bound than vb does, and predicts
-unseen text nearly as well as cvb0 (or better); tempering helps both. bench/RESULTS.md has figures.
+unseen text nearly as well as cvb0 (or better); tempering helps both.
 """
 
 from esvi_shm.config import FitConfig
