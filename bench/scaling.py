@@ -21,11 +21,12 @@ from bench import common
 from esvi_shm.config import FitConfig
 from esvi_shm.corpus.readers import read_corpus
 from esvi_shm.runtime import engine
+from esvi_shm.runtime.record import Observer
 
 TARGET = 0.9
 
 
-class _Together(engine.Observer):
+class _Together(Observer):
     """Holds a fit at the door of its passes until all are there."""
 
     def __init__(self, barrier: Barrier) -> None:

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from esvi_shm.corpus.corpus import Corpus
-from esvi_shm.runtime.engine import Record, Result
+from esvi_shm.runtime.record import Record, Result
 
 #: Rows that are copied at a time where the order changes.
 CHUNK = 4096

@@ -12,8 +12,8 @@ from typing import Any, TextIO
 
 from tqdm import tqdm
 
-from esvi_shm.runtime.engine import Observer, Record
 from esvi_shm.runtime.layout import Layout
+from esvi_shm.runtime.record import Observer, Record
 
 
 class Progress(Observer):

@@ -32,7 +32,7 @@ import numpy as np
 import esvi_shm
 from esvi_shm.errors import ModelError
 from esvi_shm.model import FittedModel, Parameters
-from esvi_shm.runtime.engine import Record
+from esvi_shm.runtime.record import Record
 
 FORMAT_VERSION = 1
 MANIFEST = "manifest.json"

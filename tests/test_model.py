@@ -10,7 +10,7 @@ from esvi_shm import model as model_module
 from esvi_shm.config import FitConfig
 from esvi_shm.corpus import Corpus
 from esvi_shm.model import FittedModel, Parameters, summarise
-from esvi_shm.runtime.engine import Record, Result
+from esvi_shm.runtime.record import Record, Result
 
 WORDS = ["ash", "bay", "cap", "den"]
 LAMBDA = np.array([[5.0, 0.5], [1.0, 2.0], [1.0, 2.0], [3.0, 0.5]], np.float32)

@@ -19,7 +19,7 @@ from esvi_shm.corpus import Corpus
 from esvi_shm.errors import ModelError
 from esvi_shm.model import FittedModel, Parameters
 from esvi_shm.runtime import engine
-from esvi_shm.runtime.engine import Record
+from esvi_shm.runtime.record import Record
 
 FILES = {
     "manifest.json",

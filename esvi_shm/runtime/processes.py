@@ -24,12 +24,11 @@ import psutil
 
 from esvi_shm.errors import MemoryShortError, WorkerError
 from esvi_shm.runtime.blocks import BEAT
+from esvi_shm.runtime.signals import ASKING_TO_STOP
 from esvi_shm.runtime.worker import Setup
 
 #: Seconds without a sign of life after which a worker is named in a warning.
 STALE = 30.0
-#: Signals that ask the main process to stop; workers leave them to it.
-ASKING_TO_STOP = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 _ONE_THREAD = ("OMP", "OPENBLAS", "MKL", "NUMBA", "BLIS", "VECLIB_MAXIMUM")
 _log = logging.getLogger(__name__)

@@ -16,9 +16,11 @@ import pytest
 
 from esvi_shm.config import FitConfig
 from esvi_shm.corpus.corpus import Corpus
-from esvi_shm.runtime import engine
+from esvi_shm.runtime import engine, home
 from esvi_shm.runtime.blocks import PLACE, RECALL, STEP
+from esvi_shm.runtime.layout import Layout
 from esvi_shm.runtime.processes import Workers
+from esvi_shm.runtime.record import Observer, Result
 from esvi_shm.runtime.serial import SerialFit, merge_shards
 from esvi_shm.runtime.worker import Setup, Worker
 from esvi_shm.shared.ring import contents
@@ -82,8 +84,8 @@ class Threads:
 class Ended:
     """A fit that came to its end: its result, and the arrays behind it."""
 
-    result: engine.Result
-    layout: engine.Layout
+    result: Result
+    layout: Layout
     arrays: dict
     stops: list
 
@@ -128,7 +130,7 @@ class Fits:
         self.pids: list[int] = []
         self.runs: list[str] = []
         self._ended: list[Ended] = []
-        recorder, finish = self, engine._Fit._result
+        recorder, finish = self, home.Home._result
 
         class RecordedWorkers(workers):  # type: ignore[misc]
             def wait_ready(self) -> None:
@@ -146,19 +148,19 @@ class Fits:
                 super().__init__(*arguments)
                 recorder.runs.append(self.name)
 
-        def recorded_result(fit: engine._Fit, stopped: str) -> engine.Result:
+        def recorded_result(fit: home.Home, stopped: str) -> Result:
             result = finish(fit, stopped)
             recorder._ended.append(Ended(result, fit.layout, fit.arrays, fit.stops))
             return result
 
-        monkeypatch.setattr(engine, "Workers", RecordedWorkers)
+        monkeypatch.setattr(home, "Workers", RecordedWorkers)
         monkeypatch.setattr(engine, "Run", RecordedRun)
-        monkeypatch.setattr(engine._Fit, "_result", recorded_result)
+        monkeypatch.setattr(home.Home, "_result", recorded_result)
 
     def __call__(
         self,
         counts: np.ndarray = COUNTS,
-        observer: engine.Observer | None = None,
+        observer: Observer | None = None,
         **options: object,
     ) -> Ended:
         """Fit; small unless told otherwise."""

@@ -15,7 +15,8 @@ import psutil
 
 from esvi_shm.config import FitConfig
 from esvi_shm.corpus.corpus import Corpus
-from esvi_shm.runtime.engine import Observer, fit
+from esvi_shm.runtime.engine import fit
+from esvi_shm.runtime.record import Observer
 
 
 class Telling(Observer):

@@ -18,10 +18,10 @@ import psutil
 import pytest
 
 from esvi_shm.errors import Interrupted, WorkerError
-from esvi_shm.runtime import engine
+from esvi_shm.runtime import home
 from esvi_shm.runtime.blocks import STOP
-from esvi_shm.runtime.engine import Observer
-from esvi_shm.runtime.processes import ASKING_TO_STOP
+from esvi_shm.runtime.record import Observer
+from esvi_shm.runtime.signals import ASKING_TO_STOP
 from tests.runtime.fits import COUNTS
 
 SCENARIO = Path(__file__).with_name("scenario.py")
@@ -75,7 +75,7 @@ def test_a_normal_end_leaves_nothing(fit):
 
 
 def test_a_worker_that_ends_before_another_is_not_taken_for_dead(fit, monkeypatch):
-    send_all, join = engine._Fit._send_all, engine.Workers.join
+    send_all, join = home.Home._send_all, home.Workers.join
 
     def hold_back_one(self, index):
         if index == STOP:
@@ -88,8 +88,8 @@ def test_a_worker_that_ends_before_another_is_not_taken_for_dead(fit, monkeypatc
         os.kill(self.pids[1], signal.SIGCONT)
         join(self)
 
-    monkeypatch.setattr(engine._Fit, "_send_all", hold_back_one)
-    monkeypatch.setattr(engine.Workers, "join", let_go)
+    monkeypatch.setattr(home.Home, "_send_all", hold_back_one)
+    monkeypatch.setattr(home.Workers, "join", let_go)
     fit(n_passes=2).assert_consistent()
     assert_nothing_left(fit)
 

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from esvi_shm.errors import ParameterError
-from esvi_shm.runtime.engine import Observer
+from esvi_shm.runtime.record import Observer
 from esvi_shm.runtime.routes import ROUTES
 from esvi_shm.runtime.serial import SerialFit
 from tests.families.lda.play import bound_noise, look, play

@@ -1,0 +1,275 @@
+"""The main process of a fit: home of the blocks, and the only place where the clock is kept.
+
+              main process (home)                             worker p
+    corpus -> lay_out -> segments ------------------------> attach, reserve own state
+              start ----- commands through rings ---------> family.command, answer
+              release blocks ---- rings ------------------> visit ---- ring ----> worker q
+              wait <------------- rings ------------------- block made its passes
+              evaluate -- commands ------------------------> partial sums of the bound
+              Result <- views of the shared arrays
+
+    release            all blocks out                   all home = quiescent
+    ---|----------------------------------------------------|-- evaluate --|-- release ...
+       no barrier in between: each block makes its passes at its own pace
+
+Work ends without a barrier: a block that has made its passes goes home, and when all are home
+nobody holds anything. Only then are commands given; each is over when all workers have
+answered, and meanwhile no block is out.
+
+The fit's clock runs from the moment the workers are ready, through the start and the passes; it
+stands still during evaluation. The first SIGINT, SIGTERM or SIGHUP (or `max_time`) recalls every
+block after its current visit, and the fit ends with what it has; a second one aborts it. At
+every end no worker and no segment is left.
+"""
+
+import contextlib
+import os
+import time
+from collections.abc import Generator, Iterator
+from typing import Any
+
+import numpy as np
+
+from esvi_shm.corpus.corpus import Corpus
+from esvi_shm.families.contract import Bound
+from esvi_shm.runtime import blocks
+from esvi_shm.runtime.blocks import ALWAYS_ENTROPY, PAIRS, PLACE, RECALL, STEP, TARGET_PASS, VISITS
+from esvi_shm.runtime.layout import Layout, fill
+from esvi_shm.runtime.processes import Workers, private_bytes
+from esvi_shm.runtime.record import Observer, Record, Result
+from esvi_shm.runtime.routes import Route, find_stops
+from esvi_shm.runtime.signals import Signals
+from esvi_shm.runtime.worker import Setup
+from esvi_shm.shared.ring import EMPTY, pop_any, try_push
+from esvi_shm.shared.segments import Run
+
+#: Seconds that home sleeps at most between two looks at signals, time and progress.
+LOOK = 0.05
+#: Seconds between two looks at the workers' signs of life.
+WATCH = 1.0
+
+
+class Home:
+    """One run from the filled arrays to the result."""
+
+    def __init__(
+        self, layout: Layout, corpus: Corpus, run: Run, signals: Signals, observer: Observer
+    ) -> None:
+        self.layout, self.signals, self.observer = layout, signals, observer
+        self.config, sizes = layout.config, layout.sizes
+        self.P, self.B = sizes.n_workers, sizes.n_blocks
+        for label, table in layout.tables.items():
+            run.create(label, table, reserve=not label.startswith("state_"))
+        self.handles = {label: segment.handle for label, segment in run.segments.items()}
+        self.arrays = {label: segment.arrays for label, segment in run.segments.items()}
+        fill(layout, corpus, self.arrays)
+        self.control = control = self.arrays["control"]
+        blocks.initialise_control(control, self.P, self.B)
+        self.rings, self.orders = control["rings"], control["orders"]
+        self.block_words, self.worker_words = control["blocks"], control["workers"]
+        self.shared = self.arrays["parameters"]
+        layout.model.initialise(self.arrays["corpus"], self.shared)
+        shards = [self.arrays[f"shard_{p}"] for p in range(self.P)]
+        self.stops = find_stops([shard["block_row_ptr"] for shard in shards])
+        self.route = Route(self.config, self.stops)
+        self.pairs_a_pass = sum(sizes.shard_pairs)
+        self.visits_a_pass = sum(len(s) for s in self.stops)
+        # Where a visit need not be the shard's last of the pass, every visit must leave its H;
+        # so it must where the passes may be cut short.
+        self.orders[ALWAYS_ENTROPY] = (
+            self.config.route in ("random", "balanced") or self.config.max_time is not None
+        )
+        self.history: list[Record] = []
+        self.fit_seconds = self.start_seconds = 0.0
+        self.began = 0.0  # when the clock was last started
+        self.peak_private = private_bytes()
+        self.turn = 0
+
+    def run(self) -> Result:
+        self.observer.stage("workers")
+        bell = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
+        setups = [
+            Setup(p, self.config, self.layout.sizes, self.handles, os.getpid(), bell)
+            for p in range(self.P)
+        ]
+        with _closing(bell), Workers(setups, bell) as self.workers:
+            self.workers.wait_ready()
+            self.ready = self.last_watch = time.perf_counter()
+            self.observer.stage("start")
+            with self._clock():
+                self._play(self.layout.model.start(self.arrays["corpus"], self.shared))
+            self.start_seconds = self.fit_seconds
+            self.observer.stage("passes")
+            stopped = self._passes()
+            self.workers.watch(self.worker_words)
+            # Not answered: a worker that has ended before another answers would look dead.
+            self._send_all(blocks.STOP)
+            self.workers.join()
+        return self._result(stopped)
+
+    def _passes(self) -> str:
+        """Run passes until there is a reason to stop; return it."""
+        config, done = self.config, 0
+        every, rests = config.evaluate_every or config.n_passes, self.layout.model.rests
+        if config.n_passes == 0:
+            self._evaluate()
+        while done < config.n_passes:
+            if self.signals.received is None:
+                target = min([config.n_passes, *(n for n in rests if n > done)])
+                target = min(target, done + every - done % every)
+                with self._clock():
+                    self._run_to(done, target)
+                    if target in rests and not self.orders[RECALL]:
+                        self._play(self.layout.model.at_rest(self.shared))
+                done = target
+                if done % every and done < config.n_passes and not self.orders[RECALL]:
+                    continue
+            self._evaluate()
+            if self.signals.received is not None:
+                return self.signals.received.name
+            if config.max_time is not None and self.fit_seconds >= config.max_time:
+                return "max_time"
+            if self._has_settled() and self._change() < config.tol:
+                return "tol"
+        return "passes"
+
+    def _has_settled(self) -> bool:
+        """Whether the last two evaluations can be compared."""
+        settles_after = self.layout.model.settles_after
+        return len(self.history) > 1 and self.history[-2].passes >= settles_after
+
+    def _change(self) -> float:
+        before, now = self.history[-2].objective, self.history[-1].objective
+        return abs(now - before) / max(abs(before), 1e-300)
+
+    def _run_to(self, done: int, target: int) -> None:
+        """Let all blocks make their passes up to `target`, and wait until they are home."""
+        if not self.config.deterministic:
+            self._release(target)
+            return
+        for pass_ in range(done + 1, target + 1):
+            # What other workers read of pi during the pass: always the same, whoever is faster.
+            self.shared["pi_snapshot"][:] = self.shared["pi"]
+            self._release(pass_)
+            if self.orders[RECALL]:
+                return
+
+    def _release(self, target: int) -> None:
+        self.orders[TARGET_PASS] = target
+        released = 0
+        for b in range(self.B):
+            step = int(self.block_words[b, STEP])
+            if step >= target * len(self.stops[b]):
+                continue
+            following = self.route.next_stop(b, step, self.control)
+            self.block_words[b, PLACE] = following
+            # The release in the push publishes the orders, and all that was written at rest.
+            try_push(self.rings[following, self.P], b)
+            released += 1
+        for _ in range(released):
+            self._next_home(may_recall=True)
+        if (self.block_words[:, PLACE] != self.P).any():
+            raise RuntimeError("a block is not home although all came home")
+
+    def _next_home(self, may_recall: bool = False) -> int:
+        """Wait for the next id to come home: a block, or the answer to a command."""
+        while True:
+            source, value = pop_any(self.rings[self.P], self.turn, 1)
+            if value != EMPTY:
+                self.turn = (source + 1) % (self.P + 1)
+                return int(value)
+            now = time.perf_counter()
+            self.workers.check(LOOK)
+            if may_recall and self._should_stop(now):
+                self.orders[RECALL] = 1
+            if now - self.last_watch > WATCH:
+                self.last_watch = now
+                self.workers.watch(self.worker_words)
+                self.peak_private = max(self.peak_private, private_bytes())
+            if may_recall:
+                done = int(self.worker_words[:, PAIRS].sum())
+                planned = self.config.n_passes * self.pairs_a_pass
+                self.observer.progress(done, planned, self.fit_seconds + now - self.began)
+
+    def _should_stop(self, now: float) -> bool:
+        limit = self.config.max_time
+        return self.signals.received is not None or (
+            limit is not None and self.fit_seconds + now - self.began >= limit
+        )
+
+    def _send_all(self, index: int) -> None:
+        for p in range(self.P):
+            try_push(self.rings[p, self.P], blocks.command_id(index))
+
+    def _command(self, index: int) -> None:
+        """Give a command to all workers and wait for all answers."""
+        self._send_all(index)
+        for _ in range(self.P):
+            self._next_home()
+
+    def _play(self, script: Generator[str, None, Any]) -> Any:
+        """Run a family's script: each name that it yields is a command to all workers."""
+        while True:
+            try:
+                name = next(script)
+            except StopIteration as stop:
+                return stop.value
+            self._command(1 + list(self.layout.model.commands).index(name))
+
+    def _evaluate(self) -> None:
+        passes = int(self.worker_words[:, VISITS].sum()) / max(self.visits_a_pass, 1)
+        bound: Bound = self._play(self.layout.model.evaluate(self.shared, int(passes)))
+        record = Record(passes, self.fit_seconds, time.perf_counter() - self.ready, *bound)
+        self.history.append(record)
+        self.observer.evaluated(record)
+
+    def _clock(self) -> "_Clock":
+        return _Clock(self)
+
+    def _result(self, stopped: str) -> Result:
+        shared = self.shared
+        peak = max(self.peak_private, private_bytes())
+        eta = np.empty_like(shared["eta"])
+        eta[self.arrays["corpus"]["word_ids"]] = shared["eta"]
+        return Result(
+            config=self.config,
+            word_ids=self.arrays["corpus"]["word_ids"],
+            lambda_rows=shared["lambda_"],
+            gamma_shards=[self.arrays[f"state_{p}"]["gamma"] for p in range(self.P)],
+            alpha=shared["alpha"].copy(),
+            eta=eta,
+            history=self.history,
+            passes=self.history[-1].passes,
+            fit_seconds=self.fit_seconds,
+            pass_seconds=self.fit_seconds - self.start_seconds,
+            pairs=int(self.worker_words[:, PAIRS].sum()),
+            shared_bytes=self.layout.total_bytes,
+            peak_private_bytes=peak + sum(self.workers_peak),
+            stopped=stopped,
+        )
+
+    @property
+    def workers_peak(self) -> list[int]:
+        """Peak private memory of each worker, in bytes."""
+        return self.workers.peak_private_bytes
+
+
+@contextlib.contextmanager
+def _closing(descriptor: int) -> Iterator[None]:
+    try:
+        yield
+    finally:
+        os.close(descriptor)
+
+
+class _Clock:
+    """Adds the time spent inside to the fit's seconds."""
+
+    def __init__(self, home: Home) -> None:
+        self.home = home
+
+    def __enter__(self) -> None:
+        self.home.began = time.perf_counter()
+
+    def __exit__(self, *exception: object) -> None:
+        self.home.fit_seconds += time.perf_counter() - self.home.began

@@ -1,0 +1,65 @@
+"""What a fit tells while it runs, and what it hands over at its end."""
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+
+from esvi_shm.config import FitConfig
+from esvi_shm.runtime.layout import Layout
+
+
+class Record(NamedTuple):
+    """One evaluation. Seconds from the moment the workers were ready; bounds in nats."""
+
+    passes: float
+    fit_seconds: float
+    total_seconds: float
+    elbo: float
+    elbo_f: float
+    objective: float
+
+
+class Observer:
+    """What a fit tells while it runs; this one keeps quiet."""
+
+    def planned(self, layout: Layout) -> None:
+        """The memory plan is made; nothing is allocated yet."""
+
+    def stage(self, name: str) -> None:
+        """Something else begins: "compile", "workers", "start", "passes"."""
+
+    def progress(self, pairs: int, total_pairs: int, fit_seconds: float) -> None:
+        """Pairs updated so far, of those planned."""
+
+    def evaluated(self, record: Record) -> None:
+        """The bound was computed."""
+
+
+@dataclass
+class Result:
+    """A finished fit, as views of its shared arrays (which outlive the engine).
+
+    Attributes
+    ----------
+    lambda_rows : float32 array, shape (V, K)
+        A row for each word, in the order `word_ids`.
+    gamma_shards : list of float32 arrays, shapes (D_p, K)
+    stopped : str
+        Why the fit ended: "passes", "tol", "max_time" or the name of a signal.
+    """
+
+    config: FitConfig
+    word_ids: np.ndarray
+    lambda_rows: np.ndarray
+    gamma_shards: list[np.ndarray]
+    alpha: np.ndarray
+    eta: np.ndarray
+    history: list[Record]
+    passes: float
+    fit_seconds: float
+    pass_seconds: float
+    pairs: int
+    shared_bytes: int
+    peak_private_bytes: int
+    stopped: str
