@@ -21,8 +21,6 @@ class Progress(Observer):
 
     Parameters
     ----------
-    n_tokens : float
-        For the ELBO per token; set by `corpus_read`.
     quiet : bool
         Show nothing.
     log_json : str or None

@@ -40,7 +40,8 @@ class Sizes:
 class Bound(NamedTuple):
     """The evidence lower bound over the whole corpus, in nats, in two forms; nan: not known.
 
-    `objective` is what the inference climbs: with one worker it never falls.
+    `objective` is what the inference climbs: with one worker it never falls, once the updates
+    have settled (`Family.settles_after`).
     """
 
     elbo: float

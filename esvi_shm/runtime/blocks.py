@@ -9,7 +9,7 @@ Every word has one writer at a time:
 ===========  ====================================================================
 blocks       its holder: `PLACE` is q once the block is with q or on its way to
              q's ring, `STEP` counts its visits
-been         its holder: where the block has been, as its route needs it
+visited      its holder: where the block has been, as its route needs it
 workers      worker p its row: a sign of life, whether it is at work, what it has done
 orders       home, while no block is out (`RECALL` at any time)
 ===========  ====================================================================
@@ -28,7 +28,7 @@ PLACE, STEP = 0, 1
 # Columns of a row of `workers`.
 BEAT, VISITS, PAIRS, BUSY_NS, AT_WORK = 0, 1, 2, 3, 4
 # Places of `orders`.
-TARGET_PASS, RECALL, ALWAYS_ENTROPY = 0, 1, 2
+TARGET_PASS, RECALL, ENTROPY_FROM = 0, 1, 2
 
 #: The command that ends a worker; the family's commands follow.
 STOP = 0
@@ -57,7 +57,8 @@ def control_specs(n_workers: int, n_blocks: int) -> list[ArraySpec]:
             "place and number of visits, a line each",
         ),
         ArraySpec(
-            "been", (n_blocks, lines * LINE_WORDS * 8), np.uint8, "the holder of the block", rest,
+            "visited", (n_blocks, lines * LINE_WORDS * 8), np.uint8, "the holder of the block",
+            rest,
             "1 for each worker that the block has been at, this pass or just now; whole lines",
         ),
         ArraySpec(

@@ -33,7 +33,7 @@ import numpy as np
 from esvi_shm.corpus.corpus import Corpus
 from esvi_shm.families.contract import Bound
 from esvi_shm.runtime import blocks
-from esvi_shm.runtime.blocks import ALWAYS_ENTROPY, PAIRS, PLACE, RECALL, STEP, TARGET_PASS, VISITS
+from esvi_shm.runtime.blocks import ENTROPY_FROM, PAIRS, PLACE, RECALL, STEP, TARGET_PASS, VISITS
 from esvi_shm.runtime.layout import Layout, fill
 from esvi_shm.runtime.processes import Workers, private_bytes
 from esvi_shm.runtime.record import Observer, Record, Result
@@ -76,7 +76,7 @@ class Home:
         self.visits_a_pass = sum(len(s) for s in self.stops)
         # Where a visit need not be the shard's last of the pass, every visit must leave its H;
         # so it must where the passes may be cut short.
-        self.orders[ALWAYS_ENTROPY] = (
+        self.always_entropy = (
             self.config.route in ("random", "balanced") or self.config.max_time is not None
         )
         self.history: list[Record] = []
@@ -144,6 +144,8 @@ class Home:
 
     def _run_to(self, done: int, target: int) -> None:
         """Let all blocks make their passes up to `target`, and wait until they are home."""
+        # The bound may be asked for then: the last pass leaves H.
+        self.orders[ENTROPY_FROM] = 0 if self.always_entropy else target - 1
         if not self.config.deterministic:
             self._release(target)
             return

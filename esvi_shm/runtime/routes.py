@@ -93,7 +93,7 @@ class Route:
         ----------
         block, step : int
         control : mapping of arrays
-            See `blocks.control_specs`; the block's row of `been` is written.
+            See `blocks.control_specs`; the block's row of `visited` is written.
         """
         stops = self.stops[block]
         n = len(stops)
@@ -107,38 +107,38 @@ class Route:
             return int(stops[(block + step) % n])
         if self.name == "random":
             return int(shuffled(stops, self.seed, block, step)[0])
-        been = control["been"][block]
+        visited = control["visited"][block]
         if self.name == "balanced":
-            been[:] = 0
+            visited[:] = 0
             here = control["blocks"][block, PLACE]
             if here < self.n_workers:
-                been[here] = 1
+                visited[here] = 1
         elif place == 0:
-            been[:] = 0
+            visited[:] = 0
         following = least_waiting(
-            stops, been, control["rings"], control["workers"], self.seed, block, step
+            stops, visited, control["rings"], control["workers"], self.seed, block, step
         )
-        been[following] = 1
+        visited[following] = 1
         return int(following)
 
 
 @kernel
-def least_waiting(stops, been, rings, workers, seed, block, step):
-    """Of the stops where `been` is 0, the one with the fewest blocks waiting or at work on.
+def least_waiting(stops, visited, rings, workers, seed, block, step):
+    """Of the stops where `visited` is 0, the one with the fewest blocks waiting or at work on.
 
     Ties are drawn by (seed, block, step). The counts may be a moment old.
 
     Parameters
     ----------
     stops : int64 array, shape (n,)
-    been : uint8 array, shape (P or more,)
+    visited : uint8 array, shape (P or more,)
         0 at one stop at least.
     rings, workers : arrays of `blocks.control_specs`
     seed, block, step : int
     """
     fewest, ties, chosen = np.int64(0), 0, np.int64(-1)
     for p in stops:
-        if been[p]:
+        if visited[p]:
             continue
         waiting = workers[p, AT_WORK]
         for ring in range(rings.shape[1]):

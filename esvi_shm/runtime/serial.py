@@ -121,5 +121,7 @@ def warm_up(config: FitConfig) -> None:
     initialise_control(control, 1, 1)
     try_push(control["rings"][0, 1], 0)
     shuffled(np.arange(2), 0, 0, 0)
-    least_waiting(np.arange(1), control["been"][0], control["rings"], control["workers"], 0, 0, 0)
+    least_waiting(
+        np.arange(1), control["visited"][0], control["rings"], control["workers"], 0, 0, 0
+    )
     pop_any(control["rings"][0], 0, 1)

@@ -24,10 +24,10 @@ from esvi_shm.config import FitConfig
 from esvi_shm.families.contract import FamilyWorker, Sizes
 from esvi_shm.runtime import blocks
 from esvi_shm.runtime.blocks import (
-    ALWAYS_ENTROPY,
     AT_WORK,
     BEAT,
     BUSY_NS,
+    ENTROPY_FROM,
     PAIRS,
     PLACE,
     RECALL,
@@ -152,11 +152,10 @@ class Worker:
         target = int(self.orders[TARGET_PASS])
         n_stops = self.n_stops[block]
         step = int(self.blocks[block, STEP])
-        # The bound will be asked for when the blocks are home: their last pass leaves H.
-        last_pass = step >= (target - 1) * n_stops
+        pass_ = step // n_stops
         began = time.perf_counter_ns()
         self.row[AT_WORK] = 1
-        self.family.visit(block, step // n_stops, bool(last_pass or self.orders[ALWAYS_ENTROPY]))
+        self.family.visit(block, pass_, want_entropy=pass_ >= self.orders[ENTROPY_FROM])
         self.row[AT_WORK] = 0
         self.row[BUSY_NS] += time.perf_counter_ns() - began
         self.row[PAIRS] += self.pairs[block]

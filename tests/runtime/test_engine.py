@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from esvi_shm.errors import ParameterError
+from esvi_shm.families import lda
 from esvi_shm.runtime.record import Observer
 from esvi_shm.runtime.routes import ROUTES
 from esvi_shm.runtime.serial import SerialFit
@@ -236,3 +237,18 @@ def test_each_inference_has_its_objective(threaded_fit):
         ended = threaded_fit(inference=inference, cvb0_passes=5, n_passes=10, evaluate_every=5)
         assert [r.objective != r.elbo_f for r in ended.result.history] == cvb0
         assert_right(ended, 10)
+
+
+@pytest.mark.parametrize("deterministic", [False, True])
+def test_the_entropy_is_computed_where_a_bound_will_need_it(
+    threaded_fit, deterministic, monkeypatch
+):
+    asked, visit = set(), lda.Worker.visit
+
+    def recording(worker, block, pass_, want_entropy):
+        asked.add((pass_, want_entropy))
+        visit(worker, block, pass_, want_entropy)
+
+    monkeypatch.setattr(lda.Worker, "visit", recording)
+    threaded_fit(n_passes=7, evaluate_every=3, deterministic=deterministic)
+    assert asked == {(pass_, pass_ in (2, 5, 6)) for pass_ in range(7)}

@@ -306,6 +306,7 @@ class Worker:
         lambda_ = self.shared["lambda_"]
         parts = np.zeros(bound.N_PARTS)
         for block in range(self.model.sizes.n_blocks):
+            self.scratch.beat[0] += 1
             parts[bound.PAIRS] += bound.pairs_part(
                 self.shard, block, self.gamma, lambda_, digamma_pi
             )

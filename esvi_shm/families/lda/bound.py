@@ -54,7 +54,7 @@ def digamma_rows(pi, eta_total):
 
 @kernel
 def pairs_part(shard, block, gamma, lambda_, digamma_pi):
-    """sum over the pairs of a block of n log sum_k exp(digamma(gamma) + digamma(lambda/pi)).
+    """sum over the pairs of a block of n log sum_k E(gamma) E(lambda) / E(pi), E = exp(digamma).
 
     The documents' - digamma(sum gamma_d) is added by `documents_part`. Rows are scaled by
     their largest value; a sum that underflows all the same is done in the log domain.

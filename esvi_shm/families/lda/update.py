@@ -1,4 +1,4 @@
-"""What both storages of LDA share: factor rows, the pair in the log domain, settling a block.
+"""What both storages of LDA share: factor rows, the pair in the log domain, sums of a visit.
 
 One visit updates phi of every pair of a block of words in a shard of documents:
 
@@ -12,7 +12,7 @@ It is split as theta_dk = E(gamma_dk), once per (document, block), and
 beta_vk = E(lambda_vk) / E(pi_k), once per (word, visit). Scaling a document's or a word's row
 cancels in phi, so both are kept relative to the row's largest value: they cannot underflow as
 rows. Values below 1e-19 of the largest are 0. A pair whose sum over topics falls below `TINY`
-(its document and its word live in different topics) is done by `update_pair_by_logs`.
+(its document and its word live in different topics) is done by `phi_by_logs_into`.
 
 Scratch layout: word i of the visit owns `rows[2 n i : 2 n (i + 1)]`, n = padded(K): first its
 factors beta, then the sum over documents of count theta / s, s = sum_k theta beta.
