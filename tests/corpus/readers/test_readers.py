@@ -4,6 +4,7 @@ import gc
 import gzip
 import importlib.metadata
 import json
+import logging
 import subprocess
 import sys
 import types
@@ -62,6 +63,9 @@ def test_listing_the_formats_imports_no_reader():
 
 
 def test_options_out_of_range():
+    # Not the default, although 1 == 1.0.
+    assert ReadOptions(max_df=1).given() == {"max_df": 1}
+    assert ReadOptions(max_df=1.0, min_df=1).given() == {}
     for name, value in [("min_df", 0), ("min_df", -0.1), ("max_df", 1.5), ("max_vocabulary", 0)]:
         with pytest.raises(ParameterError, match=f"{name} .* got {value}"):
             ReadOptions(**{name: value})
@@ -131,6 +135,50 @@ def test_svmlight_from_one_and_from_zero(tmp_path):
     assert read_corpus(path).as_sparse().toarray().tolist() == [[2, 0, 1], [0, 0, 0], [0, 0.5, 0]]
     path.write_text("1 0:1 2:2\n")
     assert read_corpus(path).as_sparse().toarray().tolist() == [[1, 0, 2]]
+
+
+@pytest.mark.parametrize(
+    ("text", "first_id", "row", "told"),
+    [
+        ("1 1:1 2:2\n", None, [1, 2], "word ids begin with 1, since no 0 occurs"),
+        ("1 0:1 2:2\n", None, [1, 0, 2], "word ids begin with 0, since a 0 occurs"),
+        ("1 1:1 2:2\n", 0, [0, 1, 2], None),
+        ("1 1:1 2:2\n", 1, [1, 2], None),
+        ("1 0:1 2:2\n", 0, [1, 0, 2], None),
+    ],
+)
+def test_the_first_id_of_svmlight_is_told_or_given(text, first_id, row, told, tmp_path, caplog):
+    path, words = tmp_path / "x.svm", tmp_path / "words"
+    path.write_text(text)
+    words.write_text("".join(f"word{v}\n" for v in range(9)))
+    with caplog.at_level(logging.INFO, "esvi_shm"):
+        for vocabulary in (None, words):  # which says nothing of where ids begin
+            corpus = read_corpus(path, options=ReadOptions(False, vocabulary, first_id=first_id))
+            counts = corpus.as_sparse().toarray()[0].tolist()
+            assert counts == row + [0] * (len(counts) - len(row))
+            assert len(counts) == (9 if vocabulary else len(row))
+    messages = [record.getMessage() for record in caplog.records]
+    assert messages == ([] if told is None else [f"{path}: {told} (else give first_id)"] * 2)
+
+
+def test_a_first_id_that_cannot_be(tmp_path):
+    path, words = tmp_path / "x.svm", tmp_path / "words"
+    path.write_text("1 0:1 2:2\n")
+    with pytest.raises(CorpusError, match="with first_id 1 word ids must be at least 1, got 0"):
+        read_corpus(path, options=ReadOptions(first_id=1))
+    words.write_text("tea\nmilk\n")
+    with pytest.raises(CorpusError, match=r"has 2 words, but with ids from 0 a word has id 2"):
+        read_corpus(path, options=ReadOptions(vocabulary=words))
+    with pytest.raises(ParameterError, match="first_id must be 0 or 1, got 2"):
+        ReadOptions(first_id=2)
+    with pytest.raises(ParameterError, match="first_id is not for the format ldac, got 0"):
+        read_corpus(tmp_path / "x.ldac", "ldac", ReadOptions(first_id=0))
+
+
+def test_svmlight_with_query_ids(tmp_path):
+    path = tmp_path / "x.svm"
+    path.write_text("1 qid:1 1:2 3:1\n0 qid:23\n2\tqid:4 2:5 # qid:x\n")
+    assert read_corpus(path).as_sparse().toarray().tolist() == [[2, 0, 1], [0, 0, 0], [0, 5, 0]]
 
 
 def test_npz_with_a_pickle_or_without_a_matrix(tmp_path):
