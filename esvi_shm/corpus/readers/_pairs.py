@@ -119,7 +119,7 @@ def _scan_pairs(text, labelled, n_words, ids, counts, lengths, state):
             query = np.int64(-1)
             if text[i + 3] == COLON:
                 query, i = scan_integer(text, i + 4)
-            if query < 0 or not ends_field(text[i]):
+            if query < 0:
                 code = BAD_LINE
                 break
             i = skip_blanks(text, i)

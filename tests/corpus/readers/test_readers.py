@@ -208,11 +208,68 @@ def test_text_options_and_folder(tmp_path):
     assert seen == [(12, 24), (24, 24)]
     english = ReadOptions(stop_words="english", max_vocabulary=2)
     assert read_corpus(tmp_path, options=english).vocabulary == ("milk", "tea")
-    with pytest.raises(CorpusError, match="max_df corresponds to < documents than min_df"):
-        read_corpus(tmp_path, options=ReadOptions(min_df=3, max_df=1.0, max_vocabulary=1))
     (tmp_path / "empty").mkdir()
     with pytest.raises(CorpusError, match=r"must have \.txt files, has none"):
         read_corpus(tmp_path / "empty")
+
+
+@pytest.mark.parametrize(
+    ("text", "options", "message"),
+    [
+        ("", {}, "a text must have documents, the file is empty"),
+        ("\n\n", {}, "a text must have words, of two letters or digits at least, got none in 2 d"),
+        ("a b\n", {}, "at least, got none in 1 documents"),
+        ("the\n", {"stop_words": "english"}, "at least beside the stop words english, got none"),
+        ("tea\nmilk\n", {"min_df": 3},
+         "no word is in at least min_df 3 and at most max_df 1.0 of the 2 documents"),
+        ("tea\nmilk\n", {"min_df": 2},
+         "no word is in at least min_df 2 and at most max_df 1.0 of the 2 documents"),
+        ("tea\ntea\n", {"max_df": 0.5}, "no word is in at least min_df 1 and at most max_df 0.5"),
+    ],
+)  # fmt: skip
+def test_text_without_words_is_an_error_with_file_and_value(text, options, message, tmp_path):
+    path = tmp_path / "x.txt"
+    path.write_text(text)
+    with pytest.raises(CorpusError, match=message) as caught:
+        read_corpus(path, options=ReadOptions(**options))
+    assert str(caught.value).startswith(f"{path}: ")
+
+
+def test_the_vocabulary_of_a_text(tmp_path, caplog):
+    path, words = tmp_path / "x.txt", tmp_path / "words"
+    path.write_text("tea milk tea\njam\n")
+    words.write_text("tea\nnone\njam\n")
+    corpus = read_corpus(path, options=ReadOptions(vocabulary=words))
+    assert corpus.vocabulary == ("tea", "none", "jam")
+    assert corpus.as_sparse().toarray().tolist() == [[2, 0, 0], [0, 0, 1]]
+    assert caplog.records == []
+    for name, value in [("min_df", 2), ("max_df", 0.5), ("max_vocabulary", 1)]:
+        with pytest.raises(ParameterError, match=f"{name} must not be given with a .* {value}"):
+            read_corpus(path, options=ReadOptions(vocabulary=words, **{name: value}))
+    words.write_text("")
+    with pytest.raises(
+        CorpusError, match="a vocabulary must have words, the file is empty"
+    ) as error:
+        read_corpus(path, options=ReadOptions(vocabulary=words))
+    assert str(error.value).startswith(f"{words}: ")
+    words.write_text("tea\njam\ntea\n")
+    with pytest.raises(CorpusError, match="line 3: the words must differ, got 'tea' as in line 1"):
+        read_corpus(path, options=ReadOptions(vocabulary=words))
+
+
+def test_words_that_no_text_has_are_told_in_one_line(tmp_path, caplog, recwarn):
+    path, words, stop = tmp_path / "x.txt", tmp_path / "words", tmp_path / "stop"
+    path.write_text("tea milk\n")
+    words.write_text("Tea\nmilk\na\n")
+    stop.write_text("Jam\nice-cream\n")  # stop words are taken in lower case
+    read_corpus(path, options=ReadOptions(vocabulary=words, stop_words=stop))
+    read_corpus(path, options=ReadOptions(stop_words="english"))
+    said = "words cannot occur in a text, whose words are lower case, of two letters or digits at "
+    assert [record.getMessage() for record in caplog.records] == [
+        f"{words}: 2 of 3 {said}least; such as 'Tea'",
+        f"{stop}: 1 of 2 {said}least; such as 'ice-cream'",
+    ]
+    assert len(recwarn) == 0
 
 
 def test_text_that_is_not_utf8_is_named_with_its_line(tmp_path):
