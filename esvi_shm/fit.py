@@ -29,6 +29,15 @@ fit early and saves what there is).
 """
 
 
+def _whole_numbers(text: str) -> tuple[int, ...]:
+    """'10,20'; one argument, so that a CORPUS may follow."""
+    try:
+        return tuple(int(number) for number in text.split(","))
+    except ValueError:
+        rule = "must be whole numbers with commas between"
+        raise argparse.ArgumentTypeError(f"{rule}, got {text!r}") from None
+
+
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="python -m esvi_shm.fit",
@@ -75,7 +84,7 @@ def _parser() -> argparse.ArgumentParser:
         "(default: two fifths of all, at most 40; vb: none)",
     )  # fmt: skip
     model.add_argument(
-        "--refold-after", type=int, nargs="+", default=[], metavar="N",
+        "--refold-after", type=_whole_numbers, default=(), metavar="N,N...",
         help="passes after which all documents are folded in afresh under the topics of then: it "
         "frees those that are stuck in their first topics (default: none)",
     )  # fmt: skip

@@ -185,9 +185,37 @@ def test_the_help_tells_the_defaults():
         assert f"(default: {defaults[option]})" in " ".join(text.split())
 
 
+def test_a_corpus_may_follow_any_option(capsys):
+    given = fit._parser().parse_args(["--refold-after", "10,20", "x.txt"])
+    assert (given.refold_after, given.corpus) == ((10, 20), "x.txt")
+    assert fit._config(given).refold_after == (10, 20)
+    for text in ("10,", "a", "1 2", ""):
+        with pytest.raises(SystemExit):
+            fit._parser().parse_args(["--refold-after", text])
+        says = f"--refold-after: must be whole numbers with commas between, got {text!r}"
+        assert capsys.readouterr().err.endswith(f"argument {says}\n")
+
+
+def test_what_has_no_effect_is_one_line_on_standard_error(tmp_path):
+    done = run(
+        write_uci(tmp_path), "--topics", "2", "--plan", "--refold-after", "3,200",
+        "--inference", "vb", "--cvb0-passes", "5", "--workers", "1",
+    )  # fmt: skip
+    assert done.returncode == 0
+    assert [line for line in done.stderr.splitlines() if line.startswith("WARNING")] == [
+        "WARNING: cvb0_passes has no effect with inference vb",
+        "WARNING: refold_after 200 has no effect in 100 passes",
+    ]
+
+
 @pytest.mark.parametrize(
     "arguments, says",
     [
+        (["--refold-after", "0"], "--refold-after must be at least 1, got 0"),
+        (["--cvb0-passes", "100"], "--cvb0-passes must be less than the 100 passes of anneal"),
+        (["--transpose", "--format", "ldac"], "--transpose is not for the format ldac, got True"),
+        (["--max-df", "1"], "--max-df is not for the format uci, got 1"),
+        (["--first-id", "1"], "--first-id is not for the format uci, got 1"),
         (["--topics", "0"], "--topics must be at least 1, got 0"),
         (["--workers", "0"], "--workers must be at least 1, got 0"),
         (["--passes", "-1"], "--passes must be at least 0, got -1"),

@@ -75,7 +75,11 @@ class Family(Protocol):
 
     @staticmethod
     def check(config: FitConfig) -> None:
-        """Raise ParameterError for a name that the family does not know."""
+        """Raise ParameterError for a name that the family does not know, or a contradiction."""
+
+    @staticmethod
+    def without_effect(config: FitConfig) -> list[str]:
+        """What does not do all it says in a configuration: a sentence each, for a warning."""
 
     def shared_specs(self) -> list[ArraySpec]:
         """Arrays of the parameters that travel, and what all workers read."""

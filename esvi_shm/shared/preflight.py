@@ -12,6 +12,7 @@ import logging
 import os
 import sys
 import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Literal
 
@@ -79,23 +80,30 @@ def _free_in_group(folder: Path) -> int:
     return UNLIMITED
 
 
-def _free_in_groups(root: Path) -> int:
-    """Return the least free memory among this process's control groups and their parents."""
+def control_groups(controller: str, root: Path) -> Iterator[Path]:
+    """Yield the folders of this process's control groups, of version 2 and 1, and their parents.
+
+    Parameters
+    ----------
+    controller : str
+        What the group must control: "memory", "cpu".
+    root : Path
+        Where `proc` and `sys` lie.
+    """
     try:
         lines = (root / "proc/self/cgroup").read_text().splitlines()
     except OSError:
-        return UNLIMITED
-    free = UNLIMITED
+        return
     for line in lines:
         _, controllers, group = line.split(":", 2)
-        if controllers and "memory" not in controllers.split(","):
+        if controllers and controller not in controllers.split(","):
             continue
-        mount = root / "sys/fs/cgroup" / controllers
         # Inside a container the path may be the host's, and only the root of it be mounted.
         path = Path(group.lstrip("/"))
-        for part in (path, *path.parents):
-            free = min(free, _free_in_group(mount / part))
-    return free
+        # "cpu,cpuacct" may be mounted as "cpuacct,cpu", with a link from each of both.
+        for mount in {controllers, controller if controllers else ""}:
+            for part in (path, *path.parents):
+                yield root / "sys/fs/cgroup" / mount / part
 
 
 def free_memory(root: str | os.PathLike[str] = "/") -> int:
@@ -112,10 +120,12 @@ def free_memory(root: str | os.PathLike[str] = "/") -> int:
     True
     """
     base = Path(root)
+    # The least of them: the limit of a parent holds for its groups together.
+    free = min(map(_free_in_group, control_groups("memory", base)), default=UNLIMITED)
     for line in (base / "proc/meminfo").read_text().splitlines():
         if line.startswith("MemAvailable:"):
-            return min(int(line.split()[1]) * 1024, _free_in_groups(base))
-    return _free_in_groups(base)
+            free = min(free, int(line.split()[1]) * 1024)
+    return free
 
 
 def _mb(n_bytes: int) -> str:
