@@ -190,7 +190,7 @@ def _run(given: argparse.Namespace) -> None:
     from esvi_shm import store
     from esvi_shm.model import FittedModel
     from esvi_shm.progress import Progress
-    from esvi_shm.runtime import engine
+    from esvi_shm.runtime import engine, memory
 
     config = _config(given)
     engine.check(config)
@@ -201,7 +201,7 @@ def _run(given: argparse.Namespace) -> None:
     with Progress(given.quiet, given.log_json) as progress:
         corpus = command.read(given, given.corpus, progress)
         if given.plan:
-            print(engine.plan(corpus, config).describe())
+            print(memory.describe(engine.plan(corpus, config)))
             return
         if given.out is not None and corpus.vocabulary is not None:
             store.check_words(corpus.vocabulary)

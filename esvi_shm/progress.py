@@ -13,6 +13,7 @@ from typing import Any, TextIO
 from tqdm import tqdm
 
 from esvi_shm.compile import when_compiling
+from esvi_shm.runtime import memory
 from esvi_shm.runtime.layout import Layout
 from esvi_shm.runtime.record import Observer, Record
 
@@ -58,10 +59,13 @@ class Progress(Observer):
             bar.update(done - bar.n)
 
     def planned(self, layout: Layout) -> None:
-        self.log("plan", total_bytes=layout.total_bytes, config=layout.config.as_dict())
+        peak = memory.peak_bytes(layout)
+        config = layout.config.as_dict()
+        self.log("plan", total_bytes=layout.total_bytes, peak_bytes=peak, config=config)
         self.say(
             f"plan: {layout.sizes.n_workers} workers, {layout.sizes.n_blocks} blocks, "
-            f"{layout.total_bytes / 2**20:,.1f} MB of shared arrays"
+            f"{layout.total_bytes / 2**20:,.1f} MiB of shared arrays, "
+            f"about {peak / 2**20:,.0f} MiB with all processes"
         )
 
     def stage(self, name: str) -> None:

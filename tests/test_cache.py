@@ -91,6 +91,7 @@ def test_a_folder_removed_before_it_is_locked_is_made_anew(home, monkeypatch):
         if operation == fcntl.LOCK_SH and not removed:
             (folder,) = home.iterdir()
             folder.rmdir()
+            folder.mkdir()  # as a third process does
             removed.append(folder)
         flock(descriptor, operation)
 

@@ -81,6 +81,11 @@ def test_a_fit_from_the_shell(tmp_path):
         "plan", "evaluation", "evaluation", "evaluation", "evaluation", "summary",
     ]  # fmt: skip
     assert events[-1]["elbo"] == model.elbo
+    assert events[-1]["peak_rss_bytes"] == model.summary["peak_rss_bytes"]
+    # The plan has no memory for compiling, which is needed once.
+    if not any(e.get("name") == "compiling" for e in events):
+        (planned,) = (e["peak_bytes"] for e in events if e["event"] == "plan")
+        assert planned == pytest.approx(model.summary["peak_rss_bytes"], rel=0.25)
 
 
 def test_quiet_and_no_table(tmp_path):
@@ -155,7 +160,18 @@ def test_quiet_is_quiet_on_a_terminal_too(tmp_path):
 def test_plan_prints_every_array_and_fits_nothing(tmp_path):
     done = run(write_uci(tmp_path), "--topics", "3", "--workers", "2", "--plan")
     assert done.returncode == 0
-    for name in ("lambda_", "gamma", "phi_doc", "phi_word", "pair_word", "rings", "total"):
+    for name in (
+        "lambda_",
+        "gamma",
+        "phi_doc",
+        "phi_word",
+        "pair_word",
+        "rings",
+        "total",
+        "private arrays of the workers (2)",
+        "processes (1 + 2)",
+        "peak",
+    ):
         assert name in done.stdout
     assert "pass" not in done.stderr
 

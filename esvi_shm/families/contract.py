@@ -87,6 +87,9 @@ class Family(Protocol):
     def shard_specs(self, worker: int) -> list[ArraySpec]:
         """Arrays that belong to one worker's shard."""
 
+    def scratch_bytes(self, most_words: int) -> int:
+        """Bytes of a worker's private arrays at most, where no block has more words."""
+
     def initialise(self, corpus: Arrays, shared: Arrays) -> None:
         """Set what has a value before any worker starts (main process)."""
 

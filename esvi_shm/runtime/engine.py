@@ -54,7 +54,7 @@ def check(config: FitConfig) -> None:
 
 
 def plan(corpus: Corpus, config: FitConfig) -> Layout:
-    """The layout that `fit` would use; allocates nothing."""
+    """The layout that `fit` would use; allocates nothing. `memory.describe` shows it."""
     return lay_out(corpus, resolve(config, corpus))
 
 

@@ -1,7 +1,7 @@
 """How much memory there is for segments, asked before anything is allocated.
 
 Shared memory is charged to the machine, to the control group of the process (a container's
-limit), and to the size of /dev/shm, which Docker sets to 64 MB whatever the machine has. The
+limit), and to the size of /dev/shm, which Docker sets to 64 MiB whatever the machine has. The
 least of the three counts. Where only /dev/shm is short, segments are files in a scratch folder.
 
 Nothing here allocates, and nothing is promised: others may take the memory meanwhile, which is
@@ -128,8 +128,8 @@ def free_memory(root: str | os.PathLike[str] = "/") -> int:
     return free
 
 
-def _mb(n_bytes: int) -> str:
-    return f"{n_bytes / 2**20:,.1f} MB" if n_bytes < UNLIMITED else "unlimited"
+def _mib(n_bytes: int) -> str:
+    return f"{n_bytes / 2**20:,.1f} MiB" if n_bytes < UNLIMITED else "unlimited"
 
 
 def choose_backing(total_bytes: int, scratch: str | os.PathLike[str] | None = None) -> Backing:
@@ -163,8 +163,8 @@ def choose_backing(total_bytes: int, scratch: str | os.PathLike[str] | None = No
     folder = scratch if scratch is not None else tempfile.gettempdir()
     disk = free_space(folder)
     facts = (
-        f"the shared arrays need {_mb(total_bytes)}; {_mb(shared)} are free in {SHARED_FOLDER}, "
-        f"{_mb(memory)} of memory, {_mb(disk)} in {os.fspath(folder)}"
+        f"the shared arrays need {_mib(total_bytes)}; {_mib(shared)} are free in {SHARED_FOLDER}, "
+        f"{_mib(memory)} of memory, {_mib(disk)} in {os.fspath(folder)}"
     )
     if total_bytes > disk or (total_bytes > memory and scratch is None):
         raise MemoryShortError(f"not enough memory: {facts}")

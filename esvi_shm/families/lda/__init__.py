@@ -23,7 +23,7 @@ from esvi_shm.errors import ParameterError
 from esvi_shm.families.contract import Arrays, Bound, Sizes
 from esvi_shm.families.lda import bound, starts
 from esvi_shm.families.lda.schedule import Schedule
-from esvi_shm.families.lda.update import Rule, make_scratch
+from esvi_shm.families.lda.update import Rule, make_scratch, scratch_word_bytes
 from esvi_shm.shared.table import ArraySpec
 
 STORAGES = ("margins", "full")
@@ -141,6 +141,10 @@ class Model:
         for name, what, text in _storage(self.config.storage).ARRAYS:
             specs.append(ArraySpec(name, (lengths[what], K), np.float32, own, others, text))
         return specs
+
+    def scratch_bytes(self, most_words: int) -> int:
+        # What a visit needs (`update.make_scratch`), and the sums of a block in `_sum_words`.
+        return most_words * (scratch_word_bytes(self.config.n_topics) + 8 * self.config.n_topics)
 
     def initialise(self, corpus: Arrays, shared: Arrays) -> None:
         shared["alpha"][:] = self.alpha
