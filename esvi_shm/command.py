@@ -52,6 +52,10 @@ def add_reading_options(group: Any) -> None:
     group.add_argument(
         "--max-vocabulary", type=int, metavar="N", help="text: keep the N most frequent words"
     )
+    group.add_argument(
+        "--first-id", type=int, metavar="0|1",
+        help="svmlight: id of the first word (default: 0 if a 0 occurs, else 1; told when read)",
+    )  # fmt: skip
 
 
 def read(given: argparse.Namespace, path: str | None, progress: "Progress") -> "Corpus":
@@ -74,6 +78,7 @@ def read(given: argparse.Namespace, path: str | None, progress: "Progress") -> "
         max_df=given.max_df,
         stop_words=given.stop_words,
         max_vocabulary=given.max_vocabulary,
+        first_id=given.first_id,
     )
     corpus = read_corpus(path, given.format, options, progress.reading)
     progress.n_tokens = corpus.n_tokens
@@ -120,8 +125,10 @@ def run(
     # A stream that was closed by whoever called takes what is written, and forgets it.
     sys.stdout = sys.stdout or open(os.devnull, "w")
     sys.stderr = sys.stderr or open(os.devnull, "w")
-    level = logging.ERROR if given.quiet else logging.WARNING
-    logging.basicConfig(level=level, format="%(levelname)s: %(message)s", stream=sys.stderr)
+    level = logging.ERROR if given.quiet else logging.INFO
+    logging.basicConfig(format="%(levelname)s: %(message)s", stream=sys.stderr)
+    # What this package decided is told; what others have to say, from warnings on.
+    logging.getLogger("esvi_shm").setLevel(level)
     try:
         work(given)
         sys.stdout.flush()

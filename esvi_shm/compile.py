@@ -1,66 +1,45 @@
-"""How every kernel is compiled, and where the machine code is kept.
+"""How every kernel is compiled.
 
-`kernel` is `numba.njit` with the options that all kernels share. Numba's disk cache notices an
-edited function but not an edited callee in another file, so the cache folder is named by a hash
-of all sources of the package: an edit anywhere compiles afresh. The folder lies in the user's
-cache directory (site-packages may be read-only); where that cannot be written either, in a
-private temporary folder. numba's own setting is changed only while our kernels are decorated,
-so other numba code in the process keeps its cache where it was.
+`kernel` is `numba.njit` with the options that all kernels share, cached on disk in the folder
+that `cache` gives. numba's own setting is changed only while our kernels are decorated, so other
+numba code in the process keeps its cache where it was.
 """
 
-import hashlib
-import os
-import shutil
-import tempfile
-import time
-from collections.abc import Callable
-from pathlib import Path
+import contextlib
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numba
+from numba.core import event
+
+from esvi_shm import cache
 
 #: No inf/NaN assumptions: only what lets sums be reordered and multiply-adds be fused.
 FASTMATH = {"reassoc", "contract", "arcp", "nsz"}
 
-#: Kernels of other versions of the sources are kept for 30 days.
-KEEP_SECONDS = 30 * 24 * 3600
+CACHE_FOLDER = cache.open_folder()
 
 
-def _source_digest() -> str:
-    root = Path(__file__).parent
-    digest = hashlib.sha256()
-    for path in sorted(root.rglob("*.py")):
-        digest.update(str(path.relative_to(root)).encode())
-        digest.update(path.read_bytes())
-    return digest.hexdigest()[:16]
+class _First(event.Listener):
+    """Calls `tell` at the first kernel that is compiled."""
+
+    def __init__(self, tell: Callable[[], None]) -> None:
+        self._tell: Callable[[], None] | None = tell
+
+    def on_start(self, event: Any) -> None:
+        if self._tell is not None:
+            tell, self._tell = self._tell, None
+            tell()
+
+    def on_end(self, event: Any) -> None:
+        pass
 
 
-def _cache_folder() -> str:
-    base = os.environ.get("XDG_CACHE_HOME") or os.path.join(os.path.expanduser("~"), ".cache")
-    folder = Path(base) / "esvi_shm" / f"kernels-{_source_digest()}"
-    try:
-        if not folder.exists():
-            folder.mkdir(parents=True, exist_ok=True)
-            _remove_unused(folder.parent)
-        with tempfile.TemporaryFile(dir=folder):
-            pass
-    except OSError:
-        # Named by user and digest, so that the parent and its workers agree on it; private.
-        folder = Path(tempfile.gettempdir()) / f"esvi_shm-{os.getuid()}-{_source_digest()}"
-        folder.mkdir(mode=0o700, exist_ok=True)
-        if folder.stat().st_uid != os.getuid() or folder.is_symlink():
-            folder = Path(tempfile.mkdtemp(prefix="esvi_shm-kernels-"))
-    return str(folder)
-
-
-def _remove_unused(base: Path) -> None:
-    """Remove the kernels of other versions of the sources that were last compiled long ago."""
-    for other in base.glob("kernels-*"):
-        if time.time() - other.stat().st_mtime > KEEP_SECONDS:
-            shutil.rmtree(other, ignore_errors=True)
-
-
-CACHE_FOLDER = _cache_folder()
+@contextlib.contextmanager
+def when_compiling(tell: Callable[[], None]) -> Iterator[None]:
+    """Call `tell` once inside, when a kernel must be compiled because no cache has it."""
+    with event.install_listener("numba:compile", _First(tell)):
+        yield
 
 
 def kernel(function: Callable[..., Any] | None = None, **options: Any) -> Any:

@@ -29,6 +29,15 @@ fit early and saves what there is).
 """
 
 
+def _whole_numbers(text: str) -> tuple[int, ...]:
+    """'10,20'; one argument, so that a CORPUS may follow."""
+    try:
+        return tuple(int(number) for number in text.split(","))
+    except ValueError:
+        rule = "must be whole numbers with commas between"
+        raise argparse.ArgumentTypeError(f"{rule}, got {text!r}") from None
+
+
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="python -m esvi_shm.fit",
@@ -75,7 +84,7 @@ def _parser() -> argparse.ArgumentParser:
         "(default: two fifths of all, at most 40; vb: none)",
     )  # fmt: skip
     model.add_argument(
-        "--refold-after", type=int, nargs="+", default=[], metavar="N",
+        "--refold-after", type=_whole_numbers, default=(), metavar="N,N...",
         help="passes after which all documents are folded in afresh under the topics of then: it "
         "frees those that are stuck in their first topics (default: none)",
     )  # fmt: skip
@@ -181,7 +190,7 @@ def _run(given: argparse.Namespace) -> None:
     from esvi_shm import store
     from esvi_shm.model import FittedModel
     from esvi_shm.progress import Progress
-    from esvi_shm.runtime import engine
+    from esvi_shm.runtime import engine, memory
 
     config = _config(given)
     engine.check(config)
@@ -192,7 +201,7 @@ def _run(given: argparse.Namespace) -> None:
     with Progress(given.quiet, given.log_json) as progress:
         corpus = command.read(given, given.corpus, progress)
         if given.plan:
-            print(engine.plan(corpus, config).describe())
+            print(memory.describe(engine.plan(corpus, config)))
             return
         if given.out is not None and corpus.vocabulary is not None:
             store.check_words(corpus.vocabulary)

@@ -1,7 +1,7 @@
-"""`python -m esvi_shm.gc`: remove the shared memory that dead runs left behind.
+"""`python -m esvi_shm.gc`: remove what dead runs left behind, and kernels of other versions.
 
-Only after every process of a run was killed with SIGKILL at once is there anything to remove.
-Runs that are alive are spared, and so is everything of other users.
+Shared memory and lock files are left only where every process of a run was killed with SIGKILL at
+once. Runs that are alive are spared, with their kernels, and so is everything of other users.
 """
 
 import argparse
@@ -11,13 +11,17 @@ def main(arguments: list[str] | None = None) -> int:
     """Remove what no live process holds, print it, and return 0."""
     parser = argparse.ArgumentParser(
         prog="python -m esvi_shm.gc",
-        description="Remove the shared memory of your runs that no live process holds.",
+        description="Remove what no live process of yours holds: shared memory of dead runs "
+        "(/dev/shm/esvi-*), their lock files (esvi-*/*.lock in $XDG_RUNTIME_DIR, /run/user/UID or "
+        "/tmp), and compiled kernels of other versions of this package (kernels-* in "
+        "$XDG_CACHE_HOME/esvi_shm or ~/.cache/esvi_shm).",
     )
     parser.parse_args(arguments)
 
+    from esvi_shm.cache import remove_other_versions
     from esvi_shm.shared.runs import remove_leftovers
 
-    removed = remove_leftovers()
+    removed = remove_leftovers() + remove_other_versions()
     for path in removed:
         print(f"removed {path}")
     if not removed:

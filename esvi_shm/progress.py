@@ -12,6 +12,8 @@ from typing import Any, TextIO
 
 from tqdm import tqdm
 
+from esvi_shm.compile import when_compiling
+from esvi_shm.runtime import memory
 from esvi_shm.runtime.layout import Layout
 from esvi_shm.runtime.record import Observer, Record
 
@@ -34,6 +36,7 @@ class Progress(Observer):
         self.began = time.perf_counter()
         self._bar: Any = None
         self._log: TextIO | None = open(log_json, "w") if log_json else None
+        self._open = contextlib.ExitStack()
 
     def say(self, text: str) -> None:
         """A line for people; lost where nobody takes it any more."""
@@ -54,10 +57,13 @@ class Progress(Observer):
             bar.update(done - bar.n)
 
     def planned(self, layout: Layout) -> None:
-        self.log("plan", total_bytes=layout.total_bytes, config=layout.config.as_dict())
+        peak = memory.peak_bytes(layout)
+        config = layout.config.as_dict()
+        self.log("plan", total_bytes=layout.total_bytes, peak_bytes=peak, config=config)
         self.say(
             f"plan: {layout.sizes.n_workers} workers, {layout.sizes.n_blocks} blocks, "
-            f"{layout.total_bytes / 2**20:,.1f} MB of shared arrays"
+            f"{layout.total_bytes / 2**20:,.1f} MiB of shared arrays, "
+            f"about {peak / 2**20:,.0f} MiB with all processes"
         )
 
     def stage(self, name: str) -> None:
@@ -65,7 +71,7 @@ class Progress(Observer):
         self.log("stage", name=name)
         if self.terminal and name in ("compile", "workers", "start"):
             texts = {
-                "compile": "loading kernels (compiling them the first time takes half a minute)",
+                "compile": "loading kernels",
                 "workers": "starting workers",
                 "start": "finding a start",
             }
@@ -98,7 +104,13 @@ class Progress(Observer):
             self._bar.close()
             self._bar = None
 
+    def _compiling(self) -> None:
+        self.log("stage", name="compiling")
+        self.say("compiling kernels (once, about half a minute)")
+
     def __enter__(self) -> "Progress":
+        # Wherever it is needed first: a reader has kernels too.
+        self._open.enter_context(when_compiling(self._compiling))
         return self
 
     def __exit__(
@@ -107,6 +119,7 @@ class Progress(Observer):
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
+        self._open.close()
         self._close_bar()
         if self._log is not None:
             self._log.close()

@@ -81,6 +81,11 @@ def test_a_fit_from_the_shell(tmp_path):
         "plan", "evaluation", "evaluation", "evaluation", "evaluation", "summary",
     ]  # fmt: skip
     assert events[-1]["elbo"] == model.elbo
+    assert events[-1]["peak_rss_bytes"] == model.summary["peak_rss_bytes"]
+    # The plan has no memory for compiling, which is needed once.
+    if not any(e.get("name") == "compiling" for e in events):
+        (planned,) = (e["peak_bytes"] for e in events if e["event"] == "plan")
+        assert planned == pytest.approx(model.summary["peak_rss_bytes"], rel=0.25)
 
 
 def test_quiet_and_no_table(tmp_path):
@@ -155,7 +160,18 @@ def test_quiet_is_quiet_on_a_terminal_too(tmp_path):
 def test_plan_prints_every_array_and_fits_nothing(tmp_path):
     done = run(write_uci(tmp_path), "--topics", "3", "--workers", "2", "--plan")
     assert done.returncode == 0
-    for name in ("lambda_", "gamma", "phi_doc", "phi_word", "pair_word", "rings", "total"):
+    for name in (
+        "lambda_",
+        "gamma",
+        "phi_doc",
+        "phi_word",
+        "pair_word",
+        "rings",
+        "total",
+        "private arrays of the workers (2)",
+        "processes (1 + 2)",
+        "peak",
+    ):
         assert name in done.stdout
     assert "pass" not in done.stderr
 
@@ -185,9 +201,37 @@ def test_the_help_tells_the_defaults():
         assert f"(default: {defaults[option]})" in " ".join(text.split())
 
 
+def test_a_corpus_may_follow_any_option(capsys):
+    given = fit._parser().parse_args(["--refold-after", "10,20", "x.txt"])
+    assert (given.refold_after, given.corpus) == ((10, 20), "x.txt")
+    assert fit._config(given).refold_after == (10, 20)
+    for text in ("10,", "a", "1 2", ""):
+        with pytest.raises(SystemExit):
+            fit._parser().parse_args(["--refold-after", text])
+        says = f"--refold-after: must be whole numbers with commas between, got {text!r}"
+        assert capsys.readouterr().err.endswith(f"argument {says}\n")
+
+
+def test_what_has_no_effect_is_one_line_on_standard_error(tmp_path):
+    done = run(
+        write_uci(tmp_path), "--topics", "2", "--plan", "--refold-after", "3,200",
+        "--inference", "vb", "--cvb0-passes", "5", "--workers", "1",
+    )  # fmt: skip
+    assert done.returncode == 0
+    assert [line for line in done.stderr.splitlines() if line.startswith("WARNING")] == [
+        "WARNING: cvb0_passes has no effect with inference vb",
+        "WARNING: refold_after 200 has no effect in 100 passes",
+    ]
+
+
 @pytest.mark.parametrize(
     "arguments, says",
     [
+        (["--refold-after", "0"], "--refold-after must be at least 1, got 0"),
+        (["--cvb0-passes", "100"], "--cvb0-passes must be less than the 100 passes of anneal"),
+        (["--transpose", "--format", "ldac"], "--transpose is not for the format ldac, got True"),
+        (["--max-df", "1"], "--max-df is not for the format uci, got 1"),
+        (["--first-id", "1"], "--first-id is not for the format uci, got 1"),
         (["--topics", "0"], "--topics must be at least 1, got 0"),
         (["--workers", "0"], "--workers must be at least 1, got 0"),
         (["--passes", "-1"], "--passes must be at least 0, got -1"),

@@ -28,6 +28,8 @@ class ReadOptions:
         ``"english"`` or the path of a file with one word a line: words to drop.
     max_vocabulary : int, optional
         Keep only so many words, the most frequent ones.
+    first_id : 0 or 1, optional
+        The id of the first word; None takes it from the ids that occur.
 
     Raises
     ------
@@ -46,6 +48,7 @@ class ReadOptions:
     max_df: int | float = 1.0
     stop_words: str | os.PathLike[str] | None = None
     max_vocabulary: int | None = None
+    first_id: int | None = None
 
     def __post_init__(self) -> None:
         for name in ("min_df", "max_df"):
@@ -57,9 +60,16 @@ class ReadOptions:
                 raise ParameterError(name, "as a number of documents must be at least 1", value)
         if self.max_vocabulary is not None and self.max_vocabulary < 1:
             raise ParameterError("max_vocabulary", "must be at least 1", self.max_vocabulary)
+        if self.first_id not in (None, 0, 1):
+            raise ParameterError("first_id", "must be 0 or 1", self.first_id)
 
     def given(self) -> dict[str, object]:
         """Return the options that differ from their defaults."""
         values = {field.name: getattr(self, field.name) for field in fields(self)}
         defaults = {field.name: field.default for field in fields(self)}
-        return {name: value for name, value in values.items() if value != defaults[name]}
+        # By type too: a max_df of 1 is one document, the default 1.0 is all of them.
+        return {
+            name: value
+            for name, value in values.items()
+            if (type(value), value) != (type(defaults[name]), defaults[name])
+        }

@@ -76,13 +76,20 @@ class Family(Protocol):
 
     @staticmethod
     def check(config: FitConfig) -> None:
-        """Raise ParameterError for a name that the family does not know."""
+        """Raise ParameterError for a name that the family does not know, or a contradiction."""
+
+    @staticmethod
+    def without_effect(config: FitConfig) -> list[str]:
+        """What does not do all it says in a configuration: a sentence each, for a warning."""
 
     def shared_specs(self) -> list[ArraySpec]:
         """Arrays of the parameters that travel, and what all workers read."""
 
     def shard_specs(self, worker: int) -> list[ArraySpec]:
         """Arrays that belong to one worker's shard."""
+
+    def scratch_bytes(self, most_words: int) -> int:
+        """Bytes of a worker's private arrays at most, where no block has more words."""
 
     def initialise(self, corpus: Arrays, shared: Arrays) -> None:
         """Set what has a value before any worker starts (main process)."""

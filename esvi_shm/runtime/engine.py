@@ -6,15 +6,13 @@ Bad names and too little memory are refused before anything is allocated.
 """
 
 import logging
-import os
 from dataclasses import replace
-
-import psutil
 
 from esvi_shm import families
 from esvi_shm.config import FitConfig
 from esvi_shm.corpus.corpus import Corpus
 from esvi_shm.runtime import routes
+from esvi_shm.runtime.cores import available_cores
 from esvi_shm.runtime.home import Home
 from esvi_shm.runtime.layout import Layout, choose_n_blocks, lay_out
 from esvi_shm.runtime.record import Observer, Result
@@ -26,25 +24,20 @@ from esvi_shm.shared.segments import Run
 _log = logging.getLogger(__name__)
 
 
-def available_cores() -> int:
-    """Cores that this process may use: its affinity, within the control group's quota."""
-    cores = len(os.sched_getaffinity(0))
-    try:
-        with open("/sys/fs/cgroup/cpu.max") as file:
-            quota, period = file.read().split()
-        if quota != "max":
-            cores = min(cores, max(1, round(int(quota) / int(period))))
-    except (OSError, ValueError):
-        pass
-    return min(cores, psutil.cpu_count() or cores)
-
-
 def resolve(config: FitConfig, corpus: Corpus) -> FitConfig:
     """Fill in the numbers of workers and blocks, and lower them to what there is work for."""
-    n_workers = config.n_workers or available_cores()
+    cores = available_cores()
+    n_workers = config.n_workers or cores
     if n_workers > corpus.n_documents:
         _log.warning("%d workers for %d documents: using %d", n_workers, *[corpus.n_documents] * 2)
         n_workers = corpus.n_documents
+    if n_workers > cores:
+        _log.warning(
+            "%d workers for %d available cores: no faster, and each takes 1 to 2 s to start",
+            n_workers, cores,
+        )  # fmt: skip
+    for sentence in families.find(config.family).without_effect(config):
+        _log.warning("%s", sentence)
     n_blocks = min(config.n_blocks or choose_n_blocks(corpus, n_workers), corpus.n_words)
     return replace(config, n_workers=n_workers, n_blocks=n_blocks)
 
@@ -61,7 +54,7 @@ def check(config: FitConfig) -> None:
 
 
 def plan(corpus: Corpus, config: FitConfig) -> Layout:
-    """The layout that `fit` would use; allocates nothing."""
+    """The layout that `fit` would use; allocates nothing. `memory.describe` shows it."""
     return lay_out(corpus, resolve(config, corpus))
 
 

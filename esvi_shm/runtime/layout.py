@@ -47,6 +47,11 @@ PAIRS_A_ROW, MOST_FOR_ROWS = 20, 8
 WORDS_A_BLOCK = 16384
 
 
+def mib(n_bytes: int) -> str:
+    """A size in a column of a plan."""
+    return f"{n_bytes / 2**20:>10.2f} MiB"
+
+
 @dataclass(frozen=True)
 class Layout:
     """Sizes, tables and cuts of one fit. Made by `lay_out`; allocates nothing.
@@ -75,7 +80,7 @@ class Layout:
         return sum(table.total_bytes for table in self.tables.values())
 
     def describe(self) -> str:
-        """The memory plan: every array with its shape and size, as text."""
+        """The shared arrays, each with its shape and size, as text."""
         lines = []
         grouped: dict[tuple[str, str], list[ArraySpec]] = {}
         for label, table in self.tables.items():
@@ -87,9 +92,9 @@ class Layout:
             if len(specs) > 1:
                 rows = sum(spec.shape[0] for spec in specs)
                 shape = " x ".join([str(rows), *(str(n) for n in specs[0].shape[1:])])
-            size = f"{n_bytes / 2**20:>10.2f} MB"
-            lines.append(f"  {segment:<11}{name:<16}{shape:>22} {specs[0].dtype!s:<8}{size}")
-        lines.append(f"  {'total':<58}{self.total_bytes / 2**20:>10.2f} MB")
+            kind = f"{specs[0].dtype!s:<8}"
+            lines.append(f"  {segment:<11}{name:<16}{shape:>22} {kind}{mib(n_bytes)}")
+        lines.append(f"  {'shared arrays, total':<58}{mib(self.total_bytes)}")
         return "\n".join(lines)
 
 

@@ -148,7 +148,7 @@ class Workers:
     def _death(self, worker: int) -> WorkerError:
         code = self._processes[worker].wait()
         peak = self.peak_private_bytes[worker]
-        held = f"; it held up to {peak / 2**20:.0f} MB of its own" if peak else ""
+        held = f"; it held up to {peak / 2**20:.0f} MiB of its own" if peak else ""
         if code >= 0:
             how, why = f"ended with exit code {code}", "see its message above, if there is one"
         else:

@@ -1,7 +1,7 @@
 """How much memory there is for segments, asked before anything is allocated.
 
 Shared memory is charged to the machine, to the control group of the process (a container's
-limit), and to the size of /dev/shm, which Docker sets to 64 MB whatever the machine has. The
+limit), and to the size of /dev/shm, which Docker sets to 64 MiB whatever the machine has. The
 least of the three counts. Where only /dev/shm is short, segments are files in a scratch folder.
 
 Nothing here allocates, and nothing is promised: others may take the memory meanwhile, which is
@@ -12,6 +12,7 @@ import logging
 import os
 import sys
 import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Literal
 
@@ -79,23 +80,30 @@ def _free_in_group(folder: Path) -> int:
     return UNLIMITED
 
 
-def _free_in_groups(root: Path) -> int:
-    """Return the least free memory among this process's control groups and their parents."""
+def control_groups(controller: str, root: Path) -> Iterator[Path]:
+    """Yield the folders of this process's control groups, of version 2 and 1, and their parents.
+
+    Parameters
+    ----------
+    controller : str
+        What the group must control: "memory", "cpu".
+    root : Path
+        Where `proc` and `sys` lie.
+    """
     try:
         lines = (root / "proc/self/cgroup").read_text().splitlines()
     except OSError:
-        return UNLIMITED
-    free = UNLIMITED
+        return
     for line in lines:
         _, controllers, group = line.split(":", 2)
-        if controllers and "memory" not in controllers.split(","):
+        if controllers and controller not in controllers.split(","):
             continue
-        mount = root / "sys/fs/cgroup" / controllers
         # Inside a container the path may be the host's, and only the root of it be mounted.
         path = Path(group.lstrip("/"))
-        for part in (path, *path.parents):
-            free = min(free, _free_in_group(mount / part))
-    return free
+        # "cpu,cpuacct" may be mounted as "cpuacct,cpu", with a link from each of both.
+        for mount in {controllers, controller if controllers else ""}:
+            for part in (path, *path.parents):
+                yield root / "sys/fs/cgroup" / mount / part
 
 
 def free_memory(root: str | os.PathLike[str] = "/") -> int:
@@ -112,14 +120,16 @@ def free_memory(root: str | os.PathLike[str] = "/") -> int:
     True
     """
     base = Path(root)
+    # The least of them: the limit of a parent holds for its groups together.
+    free = min(map(_free_in_group, control_groups("memory", base)), default=UNLIMITED)
     for line in (base / "proc/meminfo").read_text().splitlines():
         if line.startswith("MemAvailable:"):
-            return min(int(line.split()[1]) * 1024, _free_in_groups(base))
-    return _free_in_groups(base)
+            free = min(free, int(line.split()[1]) * 1024)
+    return free
 
 
-def _mb(n_bytes: int) -> str:
-    return f"{n_bytes / 2**20:,.1f} MB" if n_bytes < UNLIMITED else "unlimited"
+def _mib(n_bytes: int) -> str:
+    return f"{n_bytes / 2**20:,.1f} MiB" if n_bytes < UNLIMITED else "unlimited"
 
 
 def choose_backing(total_bytes: int, scratch: str | os.PathLike[str] | None = None) -> Backing:
@@ -153,8 +163,8 @@ def choose_backing(total_bytes: int, scratch: str | os.PathLike[str] | None = No
     folder = scratch if scratch is not None else tempfile.gettempdir()
     disk = free_space(folder)
     facts = (
-        f"the shared arrays need {_mb(total_bytes)}; {_mb(shared)} are free in {SHARED_FOLDER}, "
-        f"{_mb(memory)} of memory, {_mb(disk)} in {os.fspath(folder)}"
+        f"the shared arrays need {_mib(total_bytes)}; {_mib(shared)} are free in {SHARED_FOLDER}, "
+        f"{_mib(memory)} of memory, {_mib(disk)} in {os.fspath(folder)}"
     )
     if total_bytes > disk or (total_bytes > memory and scratch is None):
         raise MemoryShortError(f"not enough memory: {facts}")

@@ -3,8 +3,11 @@
 import numpy as np
 import pytest
 
+from esvi_shm.config import FitConfig
+from esvi_shm.corpus.corpus import Corpus
 from esvi_shm.errors import ParameterError
 from esvi_shm.families import lda
+from esvi_shm.runtime import engine
 from esvi_shm.runtime.record import Observer
 from esvi_shm.runtime.routes import ROUTES
 from esvi_shm.runtime.serial import SerialFit
@@ -191,6 +194,10 @@ def test_numbers_are_lowered_to_what_there_is_work_for(threaded_fit):
         ({"storage": "disk"}, "storage must be one of full, margins, got 'disk'"),
         ({"start": "cold"}, "start must be one of random, scikit-learn, seeded, got 'cold'"),
         ({"family": "x"}, "family must be one of lda, got 'x'"),
+        (
+            {"inference": "anneal", "cvb0_passes": 7, "n_passes": 7},
+            "cvb0_passes must be less than the 7 passes of anneal .*, got 7",
+        ),
         ({"inference": "em"}, "inference must be one of anneal, cvb0, vb, got 'em'"),
         ({"alpha": np.ones(2)}, r"alpha must be a number or have 3 values, got \(2,\)"),
         ({"eta": np.ones(2)}, r"eta must be a number or have 24 values, got \(2,\)"),
@@ -200,6 +207,36 @@ def test_bad_names_are_refused_before_anything_is_allocated(threaded_fit, option
     with pytest.raises(ParameterError, match=message):
         threaded_fit(**options)
     assert threaded_fit.runs == []
+
+
+@pytest.mark.parametrize(
+    ("options", "messages"),
+    [
+        ({"inference": "vb", "cvb0_passes": 3}, ["cvb0_passes has no effect with inference vb"]),
+        (
+            {"inference": "cvb0", "cvb0_passes": 0},
+            ["cvb0_passes has no effect with inference cvb0"],
+        ),
+        ({"inference": "anneal", "cvb0_passes": 6}, []),
+        ({"inference": "anneal", "cvb0_passes": 3, "n_passes": 0}, []),
+        ({"temper_passes": 7}, []),
+        (
+            {"temper_passes": 8},
+            [
+                "temper_passes (8) is more than n_passes (7): the fit ends while "
+                "it is tempered, short of its optimum"
+            ],
+        ),
+        ({"refold_after": (1, 7)}, []),
+        ({"refold_after": (1, 8, 9)}, ["refold_after 8, 9 has no effect in 7 passes"]),
+    ],
+)
+def test_what_has_no_effect_is_told_once(options, messages, caplog, monkeypatch):
+    monkeypatch.setattr(engine, "available_cores", lambda: 1)
+    config = FitConfig(**{"n_passes": 7, "n_workers": 1, **options})
+    engine.check(config)
+    engine.plan(Corpus.from_sparse(COUNTS), config)
+    assert [record.getMessage() for record in caplog.records] == messages
 
 
 @pytest.mark.parametrize("deterministic", [False, True])

@@ -43,7 +43,7 @@ def test_the_plan_lists_every_array_once(storage):
         (label.split("_")[0], spec.name) for label, table in layout.tables.items() for spec in table
     }
     assert sorted(listed) == sorted(declared)
-    assert lines[-1].split() == ["total", f"{layout.total_bytes / 2**20:.2f}", "MB"]
+    assert lines[-1].split()[2:] == ["total", f"{layout.total_bytes / 2**20:.2f}", "MiB"]
     (gamma,) = (line for line in lines if line.split()[:2] == ["state", "gamma"])
     assert "30 x 3" in gamma  # over all shards
 

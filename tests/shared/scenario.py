@@ -91,8 +91,8 @@ def scenario(what: str, backing: str) -> None:
 
 
 def fill(backing: str) -> None:
-    """With a /dev/shm of 1 MB: too large a segment is an error, and files are chosen instead."""
-    table = Table([ArraySpec("x", (2**19,), "int64", "the parent", "the parent", "4 MB")])
+    """With a /dev/shm of 1 MiB: too large a segment is an error, and files are chosen instead."""
+    table = Table([ArraySpec("x", (2**19,), "int64", "the parent", "the parent", "4 MiB")])
     with Run() as run:
         for reserve_in_create in (True, False):
             try:
@@ -100,10 +100,10 @@ def fill(backing: str) -> None:
             except MemoryShortError as error:
                 message = str(error)
             else:
-                raise AssertionError("4 MB fitted into 1 MB")
+                raise AssertionError("4 MiB fitted into 1 MiB")
             run.unlink("large")
         left = os.listdir("/dev/shm")
-        small = Table([ArraySpec("x", (2**16,), "int64", "the parent", "the parent", "0.5 MB")])
+        small = Table([ArraySpec("x", (2**16,), "int64", "the parent", "the parent", "0.5 MiB")])
         run.create("small", small).arrays["x"][:] = 1  # no SIGBUS
         say(run, message=message, left=left, chosen=choose_backing(table.total_bytes))
     with Run(choose_backing(table.total_bytes)) as run:

@@ -109,7 +109,7 @@ def test_files_if_shared_memory_is_small(free, caplog) -> None:
     with caplog.at_level(logging.WARNING):
         assert choose_backing(GB, "/scratch") == "file"
     assert "using files in /scratch" in caplog.text
-    assert "need 1,024.0 MB; 64.0 MB are free in /dev/shm" in caplog.text
+    assert "need 1,024.0 MiB; 64.0 MiB are free in /dev/shm" in caplog.text
     assert "speed of the disk" not in caplog.text
 
 
@@ -125,6 +125,6 @@ def test_too_much_for_all_says_how_much_is_needed_and_free(free) -> None:
     free.update(shm=2**26, memory=2 * GB, disk=GB)
     with pytest.raises(MemoryShortError) as caught:
         choose_backing(3 * GB, "/scratch")
-    for words in ("need 3,072.0 MB", "64.0 MB are free in /dev/shm", "2,048.0 MB of memory",
-                  "1,024.0 MB in /scratch"):  # fmt: skip
+    for words in ("need 3,072.0 MiB", "64.0 MiB are free in /dev/shm", "2,048.0 MiB of memory",
+                  "1,024.0 MiB in /scratch"):  # fmt: skip
         assert words in str(caught.value)

@@ -272,7 +272,7 @@ def test_an_empty_table_is_a_segment_too() -> None:
 
 def test_pages_are_allocated_by_reserve_only() -> None:
     with Run() as run:
-        table = Table([ArraySpec("x", (2**20,), "int8", "all", "all", "1 MB")])
+        table = Table([ArraySpec("x", (2**20,), "int8", "all", "all", "1 MiB")])
         segment = run.create("late", table, reserve=False)
         path = SHM / f"{run.name}-late"
         assert path.stat().st_blocks == 0

@@ -1,5 +1,7 @@
 """Documents of one line each, `field id:count id:count ...`: the part that ldac and svmlight share.
 
+svmlight may have a query id, `qid:n`, behind the label; it is left out.
+
 Blocks of the file go through one strict kernel that writes to arrays which grow as needed:
 neither format says its sizes. Memory: the result, at most half as much again while an array
 grows, and one block.
@@ -31,6 +33,8 @@ from esvi_shm.corpus.readers._scan import (
     skip_blanks,
 )
 from esvi_shm.errors import CorpusError
+
+LOW_Q, LOW_I, LOW_D = (ord(c) for c in "qid")
 
 
 @dataclass(frozen=True)
@@ -110,6 +114,15 @@ def _scan_pairs(text, labelled, n_words, ids, counts, lengths, state):
             break
         first = n
         i = skip_blanks(text, i)
+        # A line ends with a newline, so each letter that fits has another byte behind it.
+        if labelled and text[i] == LOW_Q and text[i + 1] == LOW_I and text[i + 2] == LOW_D:
+            query = np.int64(-1)
+            if text[i + 3] == COLON:
+                query, i = scan_integer(text, i + 4)
+            if query < 0:
+                code = BAD_LINE
+                break
+            i = skip_blanks(text, i)
         while text[i] != NEWLINE and not (labelled and text[i] == HASH):
             if n == len(ids):
                 code = TOO_LITTLE_ROOM
@@ -156,6 +169,10 @@ def _fault(line: bytes, grammar: Grammar, code: int, blank: int) -> str:
             return f"the label must be a number, got {head!r}"
     elif not (head.isascii() and head.isdigit()):
         return f"the number of pairs must be an integer, got {head!r}"
+    if grammar.labelled and pairs and pairs[0].startswith("qid"):
+        query = pairs.pop(0)
+        if not (query.isascii() and query[3:4] == ":" and query[4:].isdigit()):
+            return f"the query id must be qid: and an integer, got {query!r}"
     for pair in pairs:
         word, colon, count = pair.partition(":")
         if not colon:

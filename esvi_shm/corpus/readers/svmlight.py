@@ -1,9 +1,12 @@
-"""SVMlight: one document a line, `label id:count id:count ... # comment`; labels are left out.
+"""SVMlight: one document a line, `label qid:n id:count id:count ... # comment`.
 
-Ids are taken to begin with 1, as the format says, unless a 0 occurs: files by scikit-learn begin
-with 0. Own, and not scikit-learn's reader, because that cannot say in which line a fault is.
+Labels and query ids are left out. Word ids are taken to begin with 1, as the format says, unless
+a 0 occurs: files by scikit-learn begin with 0. Where word 0 of such a file occurs in no document
+that is wrong, so the decision is logged, and the option `first_id` makes it. Own, and not
+scikit-learn's reader, because that cannot say in which line a fault is.
 """
 
+import logging
 from pathlib import Path
 
 from esvi_shm.corpus.corpus import Corpus
@@ -12,8 +15,10 @@ from esvi_shm.corpus.readers import _files
 from esvi_shm.errors import CorpusError
 
 FORMAT = "svmlight"
-OPTIONS = frozenset({"vocabulary"})
+OPTIONS = frozenset({"vocabulary", "first_id"})
 SUFFIXES = (".svm", ".svmlight", ".libsvm")
+
+_log = logging.getLogger(__name__)
 
 
 def matches(path: Path) -> bool:
@@ -30,12 +35,19 @@ def read(path: Path, options: ReadOptions, progress: Progress | None) -> Corpus:
     vocabulary = None if words is None else _files.read_vocabulary(words)
     with _files.LineBlocks(path, progress) as blocks:
         indptr, ids, counts = read_pairs(blocks, Grammar(True))
-    if len(ids) and ids.min() > 0:
-        ids -= 1
-    n_words = int(ids.max(initial=-1)) + 1
+    most, zero_occurs = int(ids.max(initial=0)), len(ids) > 0 and ids.min() == 0
+    first = options.first_id
+    if first is None:
+        first = 0 if zero_occurs else 1
+        why = "a 0 occurs" if zero_occurs else "no 0 occurs"
+        _log.info("%s: word ids begin with %d, since %s (else give first_id)", path, first, why)
+    elif first == 1 and zero_occurs:
+        raise CorpusError(path, "with first_id 1 word ids must be at least 1, got 0")
+    ids -= first
+    n_words = most + 1 - first
     if vocabulary is not None:
         if n_words > len(vocabulary):
             rule = f"the vocabulary {words} has {len(vocabulary)} words"
-            raise CorpusError(path, f"{rule}, but a word has number {n_words} (from 1)")
+            raise CorpusError(path, f"{rule}, but with ids from {first} a word has id {most}")
         n_words = len(vocabulary)
     return Corpus(*_rows.tidy(indptr, ids, counts), n_words, vocabulary, str(path))

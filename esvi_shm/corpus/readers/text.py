@@ -1,19 +1,23 @@
 """Plain text: a `.txt[.gz]` file with one document a line, or a folder of `.txt` files.
 
-Words are counted by scikit-learn's `CountVectorizer`: lower case, of two letters or digits at
-least. An empty line is an empty document, so that document i stays line i.
+Words are counted by scikit-learn's `CountVectorizer`: in lower case, runs of letters, digits and
+underscores, two at least. An empty line is an empty document, so that document i stays line i.
 """
 
-from collections.abc import Iterator
+import logging
+import warnings
+from collections.abc import Callable, Collection, Iterator
 from pathlib import Path
 
 from esvi_shm.corpus.corpus import Corpus
 from esvi_shm.corpus.options import Progress, ReadOptions
 from esvi_shm.corpus.readers import _files
-from esvi_shm.errors import CorpusError
+from esvi_shm.errors import CorpusError, ParameterError
 
 FORMAT = "text"
 OPTIONS = frozenset({"vocabulary", "min_df", "max_df", "stop_words", "max_vocabulary"})
+
+_log = logging.getLogger(__name__)
 
 
 def matches(path: Path) -> bool:
@@ -25,25 +29,86 @@ def matches(path: Path) -> bool:
 
 def read(path: Path, options: ReadOptions, progress: Progress | None) -> Corpus:
     """Read and count plain text."""
+    vocabulary = _vocabulary(options)
     from sklearn.feature_extraction.text import CountVectorizer
 
-    words = options.vocabulary
     vectorizer = CountVectorizer(
         min_df=options.min_df,
         max_df=options.max_df,
         stop_words=_stop_words(options),
         max_features=options.max_vocabulary,
-        vocabulary=None if words is None else _files.read_vocabulary(words),
+        vocabulary=vocabulary,
     )
-    documents = _folder(path, progress) if path.is_dir() else _lines(path, progress)
+    analyse = CountVectorizer().build_analyzer()
+    _warn_of(options.vocabulary, vocabulary or (), analyse)
+    if options.stop_words != "english":
+        _warn_of(options.stop_words, vectorizer.stop_words or (), analyse)
+    documents = _Counted(_folder(path, progress) if path.is_dir() else _lines(path, progress))
     try:
-        matrix = vectorizer.fit_transform(documents)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # of odd words, which are told above in one line
+            matrix = vectorizer.fit_transform(documents)
     except CorpusError:
         raise
     except ValueError as error:
-        # scikit-learn's words: no word is left, or min_df is above max_df.
-        raise CorpusError(path, str(error)) from None
+        raise CorpusError(path, _fault(str(error), options, documents.n)) from None
     return Corpus.from_sparse(matrix, vectorizer.get_feature_names_out(), str(path))
+
+
+class _Counted:
+    """Documents, and how many there were."""
+
+    def __init__(self, documents: Iterator[str]) -> None:
+        self.documents, self.n = documents, 0
+
+    def __iter__(self) -> Iterator[str]:
+        for document in self.documents:
+            self.n += 1
+            yield document
+
+
+def _fault(message: str, options: ReadOptions, n_documents: int) -> str:
+    """What is wrong where scikit-learn finds no words, whose message has no values."""
+    if n_documents == 0:
+        return "a text must have documents, the file is empty"
+    if "empty vocabulary" in message:
+        but = "" if options.stop_words is None else f" beside the stop words {options.stop_words}"
+        rule = f"a text must have words, of two letters or digits at least{but}"
+        return f"{rule}, got none in {n_documents} documents"
+    return (
+        f"no word is in at least min_df {options.min_df} and at most max_df {options.max_df} "
+        f"of the {n_documents} documents"
+    )
+
+
+def _vocabulary(options: ReadOptions) -> tuple[str, ...] | None:
+    words = options.vocabulary
+    if words is None:
+        return None
+    for name in ("min_df", "max_df", "max_vocabulary"):
+        if name in options.given():
+            # Both choose the words: scikit-learn would not say which one it follows.
+            rule = "must not be given with a vocabulary, whose words are all kept"
+            raise ParameterError(name, rule, getattr(options, name))
+    vocabulary = _files.read_vocabulary(words)
+    if not vocabulary:
+        raise CorpusError(words, "a vocabulary must have words, the file is empty")
+    lines: dict[str, int] = {}
+    for number, word in enumerate(vocabulary, 1):
+        if lines.setdefault(word, number) != number:
+            rule = f"the words must differ, got {word!r} as in line {lines[word]}"
+            raise CorpusError(words, rule, number)
+    return vocabulary
+
+
+def _warn_of(path: object, words: Collection[str], analyse: Callable[[str], list[str]]) -> None:
+    """Warn of words that no text has, since it is cut into other ones."""
+    odd = [word for word in words if analyse(word) != [word]]
+    if odd:
+        _log.warning(
+            "%s: %d of %d words cannot occur in a text, whose words are lower case, of two letters "
+            "or digits at least; such as %r", path, len(odd), len(words), odd[0],
+        )  # fmt: skip
 
 
 def _lines(path: Path, progress: Progress | None) -> Iterator[str]:

@@ -19,10 +19,11 @@ import numpy as np
 
 from esvi_shm.config import FitConfig, choose, prior_vector
 from esvi_shm.corpus.shard import Shard
+from esvi_shm.errors import ParameterError
 from esvi_shm.families.contract import Arrays, Bound, Sizes
 from esvi_shm.families.lda import bound, starts
 from esvi_shm.families.lda.schedule import Schedule
-from esvi_shm.families.lda.update import Rule, make_scratch
+from esvi_shm.families.lda.update import Rule, make_scratch, scratch_word_bytes
 from esvi_shm.shared.table import ArraySpec
 
 STORAGES = ("margins", "full")
@@ -58,6 +59,27 @@ class Model:
         choose("inference", config.inference, INFERENCES)
         choose("storage", config.storage, STORAGES)
         choose("start", config.start, STARTS)
+        if config.inference == "anneal" and 0 < config.n_passes <= (config.cvb0_passes or 0):
+            # Refused: the name says that vb comes after, and its objective would not.
+            rule = f"must be less than the {config.n_passes} passes of anneal (cvb0 is without vb)"
+            raise ParameterError("cvb0_passes", rule, config.cvb0_passes)
+
+    @staticmethod
+    def without_effect(config: FitConfig) -> list[str]:
+        # Not refused: scripts give one set of options with each inference and number of passes.
+        found = []
+        if config.cvb0_passes is not None and config.inference != "anneal":
+            found.append(f"cvb0_passes has no effect with inference {config.inference}")
+        if (config.temper_passes or 0) > config.n_passes:
+            found.append(
+                f"temper_passes ({config.temper_passes}) is more than n_passes "
+                f"({config.n_passes}): the fit ends while it is tempered, short of its optimum"
+            )
+        late = [n for n in config.refold_after if n > config.n_passes]
+        if late:
+            numbers = ", ".join(map(str, late))
+            found.append(f"refold_after {numbers} has no effect in {config.n_passes} passes")
+        return found
 
     def __init__(self, config: FitConfig, sizes: Sizes) -> None:
         self.check(config)
@@ -119,6 +141,10 @@ class Model:
         for name, what, text in _storage(self.config.storage).ARRAYS:
             specs.append(ArraySpec(name, (lengths[what], K), np.float32, own, others, text))
         return specs
+
+    def scratch_bytes(self, most_words: int) -> int:
+        # What a visit needs (`update.make_scratch`), and the sums of a block in `_sum_words`.
+        return most_words * (scratch_word_bytes(self.config.n_topics) + 8 * self.config.n_topics)
 
     def initialise(self, corpus: Arrays, shared: Arrays) -> None:
         shared["alpha"][:] = self.alpha

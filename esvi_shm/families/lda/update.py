@@ -64,6 +64,11 @@ class Rule(NamedTuple):
     power: float  # of all factors; 1 unless tempered
 
 
+def scratch_word_bytes(n_topics: int) -> int:
+    """Bytes of scratch for each word of a block: all that is large."""
+    return 2 * padded(n_topics) * 4
+
+
 def make_scratch(most_words: int, most_pairs: int, n_topics: int, beat: np.ndarray) -> Scratch:
     """Scratch for blocks of up to `most_words` words and rows of up to `most_pairs` pairs.
 

@@ -149,6 +149,12 @@ def test_ldac_and_svmlight(bad, message, tmp_path):
 
 def test_svmlight_label_and_blank_line(tmp_path):
     refuse(tmp_path / "x.svm", "1 0:1\nspam 0:1\n", 2, "the label must be a number, got 'spam'")
+    for query in ("qid:", "qid:x", "qid", "qid:1:2", "qid:-1"):
+        message = f"the query id must be qid: and an integer, got '{query}'"
+        refuse(tmp_path / "x.svm", f"1 qid:1 0:1\n1 {query} 0:1\n", 2, message)
+    refuse(tmp_path / "x.svm", "1 0:1 qid:1\n", 1, "must be an integer in 0..2147483646, got 'qid'")
+    refuse(tmp_path / "x.svm", "1 qi\n", 1, "must have pairs id:count, got 'qi'")
+    refuse(tmp_path / "x.ldac", "1 qid:1 0:1\n", 1, "must be an integer in 0..2147483646")
     refuse(tmp_path / "x.svm", "1 0:1\n\n1 0:1\n", 3, "line 2 is one before '1 0:1'")
     refuse(tmp_path / "x.ldac", "1 0:1\n\n1 0:1\n", 3, "line 2 is one before '1 0:1'")
 

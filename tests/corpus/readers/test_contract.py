@@ -162,7 +162,7 @@ def test_a_vocabulary_that_is_too_short(form, tmp_path):
 
 @pytest.mark.parametrize("form", known_formats())
 def test_an_option_that_would_be_ignored_is_refused(form):
-    given = {"min_df": 2, "transpose": True, "vocabulary": "words.txt"}
+    given = {"min_df": 2, "transpose": True, "vocabulary": "words.txt", "first_id": 0}
     for name in given.keys() - find_reader(form).OPTIONS:
         with pytest.raises(ParameterError, match=f"{name} is not for the format {form}"):
             read_corpus("x", form, ReadOptions(**{name: given[name]}))

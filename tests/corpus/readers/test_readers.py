@@ -4,6 +4,7 @@ import gc
 import gzip
 import importlib.metadata
 import json
+import logging
 import subprocess
 import sys
 import types
@@ -62,6 +63,9 @@ def test_listing_the_formats_imports_no_reader():
 
 
 def test_options_out_of_range():
+    # Not the default, although 1 == 1.0.
+    assert ReadOptions(max_df=1).given() == {"max_df": 1}
+    assert ReadOptions(max_df=1.0, min_df=1).given() == {}
     for name, value in [("min_df", 0), ("min_df", -0.1), ("max_df", 1.5), ("max_vocabulary", 0)]:
         with pytest.raises(ParameterError, match=f"{name} .* got {value}"):
             ReadOptions(**{name: value})
@@ -133,6 +137,50 @@ def test_svmlight_from_one_and_from_zero(tmp_path):
     assert read_corpus(path).as_sparse().toarray().tolist() == [[1, 0, 2]]
 
 
+@pytest.mark.parametrize(
+    ("text", "first_id", "row", "told"),
+    [
+        ("1 1:1 2:2\n", None, [1, 2], "word ids begin with 1, since no 0 occurs"),
+        ("1 0:1 2:2\n", None, [1, 0, 2], "word ids begin with 0, since a 0 occurs"),
+        ("1 1:1 2:2\n", 0, [0, 1, 2], None),
+        ("1 1:1 2:2\n", 1, [1, 2], None),
+        ("1 0:1 2:2\n", 0, [1, 0, 2], None),
+    ],
+)
+def test_the_first_id_of_svmlight_is_told_or_given(text, first_id, row, told, tmp_path, caplog):
+    path, words = tmp_path / "x.svm", tmp_path / "words"
+    path.write_text(text)
+    words.write_text("".join(f"word{v}\n" for v in range(9)))
+    with caplog.at_level(logging.INFO, "esvi_shm"):
+        for vocabulary in (None, words):  # which says nothing of where ids begin
+            corpus = read_corpus(path, options=ReadOptions(False, vocabulary, first_id=first_id))
+            counts = corpus.as_sparse().toarray()[0].tolist()
+            assert counts == row + [0] * (len(counts) - len(row))
+            assert len(counts) == (9 if vocabulary else len(row))
+    messages = [record.getMessage() for record in caplog.records]
+    assert messages == ([] if told is None else [f"{path}: {told} (else give first_id)"] * 2)
+
+
+def test_a_first_id_that_cannot_be(tmp_path):
+    path, words = tmp_path / "x.svm", tmp_path / "words"
+    path.write_text("1 0:1 2:2\n")
+    with pytest.raises(CorpusError, match="with first_id 1 word ids must be at least 1, got 0"):
+        read_corpus(path, options=ReadOptions(first_id=1))
+    words.write_text("tea\nmilk\n")
+    with pytest.raises(CorpusError, match=r"has 2 words, but with ids from 0 a word has id 2"):
+        read_corpus(path, options=ReadOptions(vocabulary=words))
+    with pytest.raises(ParameterError, match="first_id must be 0 or 1, got 2"):
+        ReadOptions(first_id=2)
+    with pytest.raises(ParameterError, match="first_id is not for the format ldac, got 0"):
+        read_corpus(tmp_path / "x.ldac", "ldac", ReadOptions(first_id=0))
+
+
+def test_svmlight_with_query_ids(tmp_path):
+    path = tmp_path / "x.svm"
+    path.write_text("1 qid:1 1:2 3:1\n0 qid:23\n2\tqid:4 2:5 # qid:x\n")
+    assert read_corpus(path).as_sparse().toarray().tolist() == [[2, 0, 1], [0, 0, 0], [0, 5, 0]]
+
+
 def test_npz_with_a_pickle_or_without_a_matrix(tmp_path):
     path = tmp_path / "x.npz"
     np.savez(path, format="csr", data=np.array([object()], dtype=object))
@@ -160,11 +208,68 @@ def test_text_options_and_folder(tmp_path):
     assert seen == [(12, 24), (24, 24)]
     english = ReadOptions(stop_words="english", max_vocabulary=2)
     assert read_corpus(tmp_path, options=english).vocabulary == ("milk", "tea")
-    with pytest.raises(CorpusError, match="max_df corresponds to < documents than min_df"):
-        read_corpus(tmp_path, options=ReadOptions(min_df=3, max_df=1.0, max_vocabulary=1))
     (tmp_path / "empty").mkdir()
     with pytest.raises(CorpusError, match=r"must have \.txt files, has none"):
         read_corpus(tmp_path / "empty")
+
+
+@pytest.mark.parametrize(
+    ("text", "options", "message"),
+    [
+        ("", {}, "a text must have documents, the file is empty"),
+        ("\n\n", {}, "a text must have words, of two letters or digits at least, got none in 2 d"),
+        ("a b\n", {}, "at least, got none in 1 documents"),
+        ("the\n", {"stop_words": "english"}, "at least beside the stop words english, got none"),
+        ("tea\nmilk\n", {"min_df": 3},
+         "no word is in at least min_df 3 and at most max_df 1.0 of the 2 documents"),
+        ("tea\nmilk\n", {"min_df": 2},
+         "no word is in at least min_df 2 and at most max_df 1.0 of the 2 documents"),
+        ("tea\ntea\n", {"max_df": 0.5}, "no word is in at least min_df 1 and at most max_df 0.5"),
+    ],
+)  # fmt: skip
+def test_text_without_words_is_an_error_with_file_and_value(text, options, message, tmp_path):
+    path = tmp_path / "x.txt"
+    path.write_text(text)
+    with pytest.raises(CorpusError, match=message) as caught:
+        read_corpus(path, options=ReadOptions(**options))
+    assert str(caught.value).startswith(f"{path}: ")
+
+
+def test_the_vocabulary_of_a_text(tmp_path, caplog):
+    path, words = tmp_path / "x.txt", tmp_path / "words"
+    path.write_text("tea milk tea\njam\n")
+    words.write_text("tea\nnone\njam\n")
+    corpus = read_corpus(path, options=ReadOptions(vocabulary=words))
+    assert corpus.vocabulary == ("tea", "none", "jam")
+    assert corpus.as_sparse().toarray().tolist() == [[2, 0, 0], [0, 0, 1]]
+    assert caplog.records == []
+    for name, value in [("min_df", 2), ("max_df", 0.5), ("max_vocabulary", 1)]:
+        with pytest.raises(ParameterError, match=f"{name} must not be given with a .* {value}"):
+            read_corpus(path, options=ReadOptions(vocabulary=words, **{name: value}))
+    words.write_text("")
+    with pytest.raises(
+        CorpusError, match="a vocabulary must have words, the file is empty"
+    ) as error:
+        read_corpus(path, options=ReadOptions(vocabulary=words))
+    assert str(error.value).startswith(f"{words}: ")
+    words.write_text("tea\njam\ntea\n")
+    with pytest.raises(CorpusError, match="line 3: the words must differ, got 'tea' as in line 1"):
+        read_corpus(path, options=ReadOptions(vocabulary=words))
+
+
+def test_words_that_no_text_has_are_told_in_one_line(tmp_path, caplog, recwarn):
+    path, words, stop = tmp_path / "x.txt", tmp_path / "words", tmp_path / "stop"
+    path.write_text("tea milk\n")
+    words.write_text("Tea\nmilk\na\n")
+    stop.write_text("Jam\nice-cream\n")  # stop words are taken in lower case
+    read_corpus(path, options=ReadOptions(vocabulary=words, stop_words=stop))
+    read_corpus(path, options=ReadOptions(stop_words="english"))
+    said = "words cannot occur in a text, whose words are lower case, of two letters or digits at "
+    assert [record.getMessage() for record in caplog.records] == [
+        f"{words}: 2 of 3 {said}least; such as 'Tea'",
+        f"{stop}: 1 of 2 {said}least; such as 'ice-cream'",
+    ]
+    assert len(recwarn) == 0
 
 
 def test_text_that_is_not_utf8_is_named_with_its_line(tmp_path):

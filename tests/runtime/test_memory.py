@@ -1,0 +1,41 @@
+"""The plan of all memory: its parts add up, and the private arrays are those that workers make."""
+
+import numpy as np
+import pytest
+
+from esvi_shm.config import FitConfig
+from esvi_shm.corpus.corpus import Corpus
+from esvi_shm.runtime import memory
+from esvi_shm.runtime.engine import plan
+from esvi_shm.runtime.serial import SerialFit
+from tests.naive import simulate
+
+CORPUS = Corpus.from_sparse(simulate(20, 500, 3, 200, seed=0)[0])
+MIB = 2**20
+
+
+@pytest.mark.parametrize("storage", ["margins", "full"])
+@pytest.mark.parametrize("n_topics", [3, 50])
+def test_private_arrays_are_those_that_a_worker_makes(storage, n_topics):
+    config = FitConfig(n_topics=n_topics, n_workers=2, n_blocks=3, storage=storage)
+    fit = SerialFit(CORPUS, config)
+    made = sum(array.nbytes for worker in fit.workers for array in worker.scratch)
+    # The float64 sums of a block, which `_sum_words` makes and lets go of.
+    sums = 2 * int(np.diff(fit.layout.block_bounds).max()) * n_topics * 8
+    assert made + sums == pytest.approx(memory.scratch_bytes(fit.layout), rel=0.1, abs=10_000)
+
+
+def test_the_parts_add_up(monkeypatch):
+    monkeypatch.setattr(memory, "private_bytes", lambda: 100 * MIB)
+    layout = plan(CORPUS, FitConfig(n_topics=50, n_workers=2))
+    processes = 100 * MIB + memory.KERNELS_BYTES + 2 * memory.WORKER_BYTES
+    assert memory.process_bytes(layout) == processes
+    peak = layout.total_bytes + memory.scratch_bytes(layout) + processes
+    assert memory.peak_bytes(layout) == peak
+    *shared, scratch, own, last = memory.describe(layout).splitlines()
+    assert "\n".join(shared) == layout.describe()
+    assert len({len(line) for line in (shared[-1], scratch, own, last)}) == 1  # one column
+    assert "(2)" in scratch and "(1 + 2)" in own
+    parts = (shared[-1], scratch, own)
+    assert sum(float(line.split()[-2]) for line in parts) == pytest.approx(peak / MIB, abs=0.02)
+    assert last.split() == ["peak,", "about", f"{peak / MIB:.2f}", "MiB"]
