@@ -20,8 +20,11 @@ from esvi_shm.runtime.layout import Layout, choose_n_blocks, lay_out
 from esvi_shm.runtime.record import Observer, Result
 from esvi_shm.runtime.serial import warm_up
 from esvi_shm.runtime.signals import Signals
-from esvi_shm.shared.preflight import choose_backing
+from esvi_shm.shared.preflight import check_memory, choose_backing
 from esvi_shm.shared.segments import Run
+
+#: What `lay_out` holds at most for each word of the vocabulary, for a while.
+BYTES_A_WORD = 40
 
 _log = logging.getLogger(__name__)
 
@@ -61,7 +64,16 @@ def check(config: FitConfig) -> None:
 
 
 def plan(corpus: Corpus, config: FitConfig) -> Layout:
-    """The layout that `fit` would use; allocates nothing."""
+    """The layout that `fit` would use; allocates nothing that lasts.
+
+    Raises
+    ------
+    MemoryShortError
+        If there is no memory to put the words in their order.
+    """
+    check_memory(
+        BYTES_A_WORD * corpus.n_words, f"{corpus.name}: the order of {corpus.n_words} words"
+    )
     return lay_out(corpus, resolve(config, corpus))
 
 

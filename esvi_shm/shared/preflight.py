@@ -122,6 +122,30 @@ def _mb(n_bytes: int) -> str:
     return f"{n_bytes / 2**20:,.1f} MB" if n_bytes < UNLIMITED else "unlimited"
 
 
+def check_memory(n_bytes: int, what: str) -> None:
+    """Refuse what takes more private memory than there is, before it is allocated.
+
+    Parameters
+    ----------
+    n_bytes : int
+    what : str
+        For the message: what takes it.
+
+    Raises
+    ------
+    MemoryShortError
+
+    Examples
+    --------
+    >>> check_memory(1, "a byte")
+    """
+    free = free_memory()
+    if n_bytes > free:
+        raise MemoryShortError(
+            f"not enough memory: {what} takes {_mb(n_bytes)}, {_mb(free)} are free"
+        )
+
+
 def choose_backing(total_bytes: int, scratch: str | os.PathLike[str] | None = None) -> Backing:
     """Choose where segments of `total_bytes` together go, before any is allocated.
 
