@@ -10,6 +10,7 @@ why `Segment.reserve` allocates every page before the first is touched.
 
 import logging
 import os
+import resource
 import sys
 import tempfile
 from pathlib import Path
@@ -120,6 +121,20 @@ def free_memory(root: str | os.PathLike[str] = "/") -> int:
 
 def _mb(n_bytes: int) -> str:
     return f"{n_bytes / 2**20:,.1f} MB" if n_bytes < UNLIMITED else "unlimited"
+
+
+def free_descriptors() -> int:
+    """Return how many more files this process may open.
+
+    Examples
+    --------
+    >>> free_descriptors() > 0
+    True
+    """
+    limit, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if limit == resource.RLIM_INFINITY:
+        return UNLIMITED
+    return max(0, limit - len(os.listdir("/proc/self/fd")))
 
 
 def check_memory(n_bytes: int, what: str) -> None:
