@@ -4,10 +4,12 @@ Only the standard library is imported at the top, as in the commands themselves.
 """
 
 import argparse
+import contextlib
+import io
 import logging
 import os
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from esvi_shm.errors import EsviError, ParameterError
@@ -89,6 +91,34 @@ def read(given: argparse.Namespace, path: str | None, progress: "Progress") -> "
     return corpus
 
 
+def check_output(
+    name: str, path: str | None, read: Iterable[str | None], folder: str | None = None
+) -> None:
+    """Refuse to write over what is read, or into a model's folder, which holds nothing else.
+
+    Parameters
+    ----------
+    name : str
+        Of the option that says where to write.
+    path : str or None
+    read : iterable of str or None
+        Files that the command reads.
+    folder : str, optional
+        Of the model.
+
+    Raises
+    ------
+    ParameterError
+    """
+    if path is None:
+        return
+    if folder is not None and os.path.realpath(path).startswith(os.path.realpath(folder) + os.sep):
+        raise ParameterError(name, f"must not lie in the folder of the model, {folder}", path)
+    for other in filter(None, read):
+        if os.path.exists(path) and os.path.exists(other) and os.path.samefile(path, other):
+            raise ParameterError(name, "must not be a file that is read", path)
+
+
 def _as_options(error: EsviError, parameters: Mapping[str, str]) -> str:
     """The message, with a parameter called by the option that sets it."""
     if isinstance(error, ParameterError):
@@ -125,6 +155,9 @@ def run(
     # A stream that was closed by whoever called takes what is written, and forgets it.
     sys.stdout = sys.stdout or open(os.devnull, "w")
     sys.stderr = sys.stderr or open(os.devnull, "w")
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        # A word that the terminal's encoding lacks is shown by its code, as on standard error.
+        sys.stdout.reconfigure(errors="backslashreplace")
     level = logging.ERROR if given.quiet else logging.INFO
     logging.basicConfig(format="%(levelname)s: %(message)s", stream=sys.stderr)
     # What this package decided is told; what others have to say, from warnings on.
@@ -133,10 +166,10 @@ def run(
         work(given)
         sys.stdout.flush()
     except EsviError as error:
-        print(f"{name}: error: {_as_options(error, parameters)}", file=sys.stderr)
+        _tell(f"{name}: error: {_as_options(error, parameters)}")
         return error.exit_code
     except KeyboardInterrupt:
-        print(f"{name}: interrupted", file=sys.stderr)
+        _tell(f"{name}: interrupted")
         return 130
     except BrokenPipeError:
         # Whoever read the results has read enough; the interpreter must not flush again.
@@ -144,6 +177,16 @@ def run(
         sys.stdout = None
         return 0
     except OSError as error:
-        print(f"{name}: error: {error}", file=sys.stderr)
+        _tell(f"{name}: error: {error}")
+        try:
+            sys.stdout.flush()
+        except OSError:
+            sys.stdout = None  # as above
         return 1
     return 0
+
+
+def _tell(text: str) -> None:
+    """A line on standard error; lost where nobody takes it."""
+    with contextlib.suppress(OSError):
+        print(text, file=sys.stderr)

@@ -14,6 +14,12 @@ from numba.core import event
 
 from esvi_shm import cache
 
+from esvi_shm.errors import InputError
+
+if numba.config.DISABLE_JIT:
+    # Interpreted, a kernel that reads and writes shared memory atomically cannot work at all.
+    raise InputError("NUMBA_DISABLE_JIT is set, but kernels must be compiled: unset it")
+
 #: No inf/NaN assumptions: only what lets sums be reordered and multiply-adds be fused.
 FASTMATH = {"reassoc", "contract", "arcp", "nsz"}
 

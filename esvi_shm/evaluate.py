@@ -188,6 +188,8 @@ def _check(given: argparse.Namespace) -> None:
         folder = os.path.dirname(os.path.abspath(given.json))
         if os.path.isdir(given.json) or not os.path.isdir(folder):
             raise ParameterError("json", "must be a file in a folder that exists", given.json)
+        read = (given.corpus, given.reference, given.vocabulary, given.stop_words)
+        command.check_output("json", given.json, read, given.model)
 
 
 def _run(given: argparse.Namespace) -> None:

@@ -198,6 +198,8 @@ def _run(given: argparse.Namespace) -> None:
         raise ParameterError("top_words", "must be at least 0", given.top_words)
     if given.out is not None:
         store.check_target(given.out)
+    read = (given.corpus, given.vocabulary, given.stop_words)
+    command.check_output("log_json", given.log_json, read, given.out)
     with Progress(given.quiet, given.log_json) as progress:
         corpus = command.read(given, given.corpus, progress)
         if given.plan:

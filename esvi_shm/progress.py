@@ -5,6 +5,7 @@ Everything goes to standard error (or the JSON file); standard output belongs to
 
 import contextlib
 import json
+import logging
 import sys
 import time
 from types import TracebackType
@@ -13,13 +14,18 @@ from typing import Any, TextIO
 from tqdm import tqdm
 
 from esvi_shm.compile import when_compiling
+from esvi_shm.errors import ParameterError
 from esvi_shm.runtime import memory
 from esvi_shm.runtime.layout import Layout
 from esvi_shm.runtime.record import Observer, Record
 
+_logger = logging.getLogger(__name__)
+
 
 class Progress(Observer):
     """Progress of reading and fitting; a context that closes its bar and its file.
+
+    Nothing that goes wrong with telling ends the fit: what nobody takes any more is lost.
 
     Parameters
     ----------
@@ -27,6 +33,11 @@ class Progress(Observer):
         Show nothing.
     log_json : str or None
         File to write one JSON object a line to.
+
+    Raises
+    ------
+    ParameterError
+        When that file cannot be written.
     """
 
     def __init__(self, quiet: bool, log_json: str | None) -> None:
@@ -35,7 +46,7 @@ class Progress(Observer):
         self.n_tokens = 1.0
         self.began = time.perf_counter()
         self._bar: Any = None
-        self._log: TextIO | None = open(log_json, "w") if log_json else None
+        self._log = None if log_json is None else _opened(log_json)
         self._open = contextlib.ExitStack()
 
     def say(self, text: str) -> None:
@@ -46,15 +57,18 @@ class Progress(Observer):
 
     def log(self, event: str, **values: Any) -> None:
         """A line for programs."""
-        if self._log is not None:
-            line = {"event": event, "seconds": time.perf_counter() - self.began, **values}
+        if self._log is None:
+            return
+        line = {"event": event, "seconds": time.perf_counter() - self.began, **values}
+        try:
             print(json.dumps(line), file=self._log, flush=True)
+        except OSError as error:
+            _logger.warning("%s: %s: the log ends here", self._log.name, error.strerror)
+            self._close_log()
 
     def reading(self, done: int, total: int) -> None:
         """Bytes (or files) of the corpus read so far."""
-        if self.terminal:
-            bar = self._bar_for("reading", total, "B")
-            bar.update(done - bar.n)
+        self._move_bar("reading", done, total, "B")
 
     def planned(self, layout: Layout) -> None:
         peak = memory.peak_bytes(layout)
@@ -78,31 +92,42 @@ class Progress(Observer):
             self.say(texts[name])
 
     def progress(self, pairs: int, total_pairs: int, fit_seconds: float) -> None:
-        if self.terminal and total_pairs:
-            bar = self._bar_for("fitting", total_pairs, "pairs")
-            bar.update(pairs - bar.n)
+        if total_pairs:
+            self._move_bar("fitting", pairs, total_pairs, "pairs")
 
     def evaluated(self, record: Record) -> None:
         self.log("evaluation", **{k: v if v == v else None for k, v in record._asdict().items()})
         per_token = record.elbo / self.n_tokens
         if self.terminal and self._bar is not None:
-            self._bar.set_postfix_str(f"ELBO/token {per_token:.4f}")
+            with contextlib.suppress(OSError):
+                self._bar.set_postfix_str(f"ELBO/token {per_token:.4f}")
         else:
             self.say(
                 f"pass {record.passes:g}: ELBO {record.elbo:.6g} nats ({per_token:.4f} a token), "
                 f"{record.fit_seconds:.2f} s of fitting"
             )
 
-    def _bar_for(self, name: str, total: int, unit: str) -> Any:
-        if self._bar is None or self._bar.desc != name:
-            self._close_bar()
-            self._bar = tqdm(desc=name, total=total, unit=unit, unit_scale=True, file=sys.stderr)
-        return self._bar
+    def _move_bar(self, name: str, done: int, total: int, unit: str) -> None:
+        if not self.terminal:
+            return
+        with contextlib.suppress(OSError):
+            if self._bar is None or self._bar.desc != name:
+                self._close_bar()
+                about = {"desc": name, "total": total, "unit": unit, "unit_scale": True}
+                self._bar = tqdm(**about, file=sys.stderr)
+            self._bar.update(done - self._bar.n)
 
     def _close_bar(self) -> None:
-        if self._bar is not None:
-            self._bar.close()
-            self._bar = None
+        bar, self._bar = self._bar, None
+        if bar is not None:
+            with contextlib.suppress(OSError):
+                bar.close()
+
+    def _close_log(self) -> None:
+        log, self._log = self._log, None
+        if log is not None:
+            with contextlib.suppress(OSError):
+                log.close()
 
     def _compiling(self) -> None:
         self.log("stage", name="compiling")
@@ -121,5 +146,12 @@ class Progress(Observer):
     ) -> None:
         self._open.close()
         self._close_bar()
-        if self._log is not None:
-            self._log.close()
+        self._close_log()
+
+
+def _opened(log_json: str) -> TextIO:
+    try:
+        return open(log_json, "w")
+    except OSError as error:
+        rule = f"must be a file that can be written ({error.strerror})"
+        raise ParameterError("log_json", rule, log_json) from None

@@ -1,6 +1,9 @@
 """What the commands share: how their errors end, and the options that reading takes."""
 
 import argparse
+import functools
+import io
+import subprocess
 import sys
 from dataclasses import fields
 
@@ -59,6 +62,58 @@ def test_every_reading_option_is_on_the_command_line_with_its_default():
     assert defaults == {field.name: field.default for field in fields(ReadOptions)}
     given = parser.parse_args(["--min-df", "5", "--max-df", "0.5"])
     assert (type(given.min_df), type(given.max_df)) == (int, float)
+
+
+@pytest.mark.parametrize("encoding", ["ascii", "latin-1", "utf-8"])
+def test_words_that_the_encoding_lacks_are_shown_by_their_codes(encoding, monkeypatch):
+    raw = io.BytesIO()
+    monkeypatch.setattr("sys.stdout", io.TextIOWrapper(raw, encoding))
+    work = functools.partial(_print, "t\xe9 \u8336 \udc80")
+    assert command.run("name", work, argparse.Namespace(quiet=False), {}) == 0
+    shown = {
+        "ascii": rb"t\xe9 \u8336 \udc80",
+        "latin-1": b"t\xe9 \\u8336 \\udc80",
+        "utf-8": "t\xe9 \u8336 ".encode() + rb"\udc80",
+    }
+    assert raw.getvalue().strip() == shown[encoding]
+
+
+def _print(text, given):
+    print(text)
+
+
+def test_full_streams_are_an_error_and_no_traceback():
+    """Results that were not printed count; words about it are lost where nobody takes them."""
+    code = (
+        "import argparse, sys\n"
+        "from esvi_shm import command\n"
+        "def work(given): print('results' * 10000)\n"
+        "sys.exit(command.run('name', work, argparse.Namespace(quiet=False), {}))"
+    )
+    with open("/dev/full", "w") as full:
+        for stderr in (subprocess.PIPE, full):
+            done = subprocess.run(
+                [sys.executable, "-c", code], stdout=full, stderr=stderr, text=True
+            )
+            assert done.returncode == 1
+            if stderr != full:
+                assert done.stderr == "name: error: [Errno 28] No space left on device\n"
+
+
+def test_what_is_read_is_not_written_over(tmp_path):
+    corpus, model = tmp_path / "corpus.txt", tmp_path / "model"
+    corpus.write_text("tea")
+    model.mkdir()
+    (tmp_path / "link").symlink_to(corpus)
+    command.check_output("json", str(tmp_path / "new"), [str(corpus), None], str(model))
+    command.check_output("json", None, [str(corpus)], str(model))
+    command.check_output("json", str(tmp_path / "model.json"), [], str(model))
+    for path in (corpus, tmp_path / "link"):
+        with pytest.raises(ParameterError, match="json must not be a file that is read, got"):
+            command.check_output("json", str(path), ["stdlib", str(corpus)])
+    for folder in (model, f"{model}/"):
+        with pytest.raises(ParameterError, match="json must not lie in the folder of the model"):
+            command.check_output("json", str(model / "log"), [], str(folder))
 
 
 def test_closed_streams_take_what_is_written(monkeypatch):

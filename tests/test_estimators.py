@@ -1,5 +1,7 @@
 """scikit-learn's idiom: parameters stored, attributes fitted, the same fit underneath."""
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 import scipy.sparse
@@ -47,6 +49,13 @@ def test_token_lists_and_topics_and_save(tmp_path):
     lda.save(str(tmp_path / "m"))
     np.testing.assert_array_equal(esvi_shm.load(tmp_path / "m").lambda_.T, lda.components_)
     np.testing.assert_array_equal(lda.fit_transform([["a"], ["b"]]), [[1.0], [1.0]])
+
+
+def test_a_path_is_read(tmp_path):
+    path = tmp_path / "documents.txt"
+    path.write_text("tea milk\ntea\n")
+    for given in (path, str(path)):
+        assert LDA(n_components=1, n_workers=1, n_passes=1).fit(given).n_features_in_ == 2
 
 
 def test_random_state():
@@ -112,6 +121,9 @@ def test_bad_input_is_an_error_before_the_fit():
         LDA(n_components=3, doc_topic_prior=[0.1, 0.2]).fit(MATRIX)
     with pytest.raises(CorpusError, match="-1"):
         LDA(n_components=3).fit(-MATRIX)
+    for nothing in ("", None, "no/such/file.txt", Path("no/such/file.txt")):
+        with pytest.raises(CorpusError):
+            LDA(n_components=3).fit(nothing)
     for act in (LDA().topics, lambda: LDA().save("nowhere")):
         with pytest.raises(NotFittedError):
             act()

@@ -95,6 +95,27 @@ def test_quiet_and_no_table(tmp_path):
     assert "word" not in done.stdout
 
 
+def test_full_disks_under_progress_and_log_do_not_end_a_fit(tmp_path):
+    arguments = [write_uci(tmp_path), "--topics", "2", "--passes", "3", "--workers", "1"]
+    done = run(*arguments, "--log-json", "/dev/full")
+    assert done.returncode == 0
+    assert done.stderr.count("WARNING: /dev/full: No space left on device") == 1
+    with open("/dev/full", "w") as full:
+        done = subprocess.run(command(*arguments), stdout=subprocess.PIPE, stderr=full, text=True)
+    assert done.returncode == 0
+    assert "ELBO" in done.stdout
+
+
+def test_interpreted_kernels_are_refused_at_once(tmp_path):
+    environment = {**os.environ, "NUMBA_DISABLE_JIT": "1"}
+    for module, arguments in [("fit", []), ("evaluate", [str(tmp_path)])]:
+        arguments = [sys.executable, "-m", f"esvi_shm.{module}", *arguments, write_uci(tmp_path)]
+        done = subprocess.run(arguments, capture_output=True, text=True, env=environment)
+        assert done.returncode == 2
+        assert done.stderr.startswith(f"esvi_shm.{module}: error: NUMBA_DISABLE_JIT is set")
+        assert done.stderr.count("\n") == 1
+
+
 def test_max_time_ends_a_fit_early(tmp_path):
     out = tmp_path / "model"
     done = run(
@@ -273,6 +294,10 @@ def test_bad_corpora_and_targets(tmp_path, capsys):
     short.write_text("a\nb\n")
     for arguments, says in [
         (["nowhere.txt"], "nowhere.txt"),
+        ([""], "a path must name a file or a folder"),
+        ([good, "--vocabulary", ""], "--vocabulary must name a file"),
+        ([good, "--log-json", str(tmp_path / "no/log")], "--log-json must be a file that can be"),
+        ([good, "--log-json", good], "--log-json must not be a file that is read"),
         ([str(empty)], "docword.empty.txt"),
         ([good, "--vocabulary", str(short)], "vocabulary"),
         ([good, "--out", str(tmp_path / "taken")], "not a model"),

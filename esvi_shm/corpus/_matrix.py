@@ -15,6 +15,10 @@ from esvi_shm.errors import CorpusError
 CHUNK = 1 << 20
 INT32_MAX = np.iinfo(np.int32).max
 
+#: More documents or words than this, and than a hundred for each pair, are a slip or a lie: a
+#: header or one id says them, and arrays of their length would hold nothing else.
+MANY_DOCUMENTS, MANY_WORDS = 10_000_000, 100_000_000
+
 Arrays = tuple[np.ndarray, np.ndarray, np.ndarray]
 
 
@@ -29,24 +33,33 @@ def compress(matrix: Any, name: str) -> tuple[Arrays, int]:
         raise CorpusError(name, f"a corpus must have 2 dimensions, got {matrix.ndim}")
     if matrix.dtype.kind not in "biuf":
         raise CorpusError(name, f"counts must be integers or floats, got dtype {matrix.dtype}")
-    check_sizes(matrix.shape[0], matrix.shape[1], name)
     n_words = int(matrix.shape[1])
     if not sparse:
+        check_sizes(matrix.shape[0], n_words, matrix.size, name)
         return _from_dense(matrix, name), n_words
+    if matrix.format not in ("csr", "csc"):
+        matrix = matrix.tocoo(copy=False)
+    check_sizes(matrix.shape[0], n_words, len(matrix.data), name)
     if matrix.format == "csr":
         return _from_csr(matrix, name), n_words
-    if matrix.format != "csc":
-        matrix = matrix.tocoo(copy=False)
     return _from_triples(matrix, name), n_words
 
 
-def check_sizes(n_documents: int, n_words: int, source: object, line: int | None = None) -> None:
-    """Refuse sizes whose indices do not fit int32."""
-    for what, size in (("documents", n_documents), ("words", n_words)):
+def check_sizes(
+    n_documents: int, n_words: int, n_pairs: int, source: object, line: int | None = None
+) -> None:
+    """Refuse sizes whose indices do not fit int32, or that the pairs do not bear out."""
+    for what, size, many in (
+        ("documents", n_documents, MANY_DOCUMENTS),
+        ("words", n_words, MANY_WORDS),
+    ):
         if size > INT32_MAX:
             raise CorpusError(
                 source, f"{what} must be at most {INT32_MAX} (int32), got {size}", line
             )
+        if size > max(many, 100 * n_pairs):
+            rule = f"{what} must be at most {many} where there are only {n_pairs} pairs"
+            raise CorpusError(source, f"{rule}, got {size}", line)
 
 
 def _from_csr(matrix: Any, name: str) -> Arrays:

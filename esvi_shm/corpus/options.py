@@ -51,6 +51,9 @@ class ReadOptions:
     first_id: int | None = None
 
     def __post_init__(self) -> None:
+        for name in ("vocabulary", "stop_words"):
+            if getattr(self, name) == "":  # which pathlib takes for the current folder
+                raise ParameterError(name, "must name a file", "")
         for name in ("min_df", "max_df"):
             value = getattr(self, name)
             if isinstance(value, float):

@@ -49,13 +49,16 @@ def align(corpus: Corpus, words: Sequence[str]) -> Alignment:
     (1, 1)
     """
     words = tuple(words)
-    names = corpus.vocabulary or tuple(corpus.word(v) for v in range(corpus.n_words))
+    names, at = corpus.vocabulary, corpus.indices
     if names == words:
-        same = corpus
-        if corpus.vocabulary is None:
+        return Alignment(corpus, 0, 0)
+    if names is None:
+        if corpus.n_words == len(words) and all(f"w{v}" == word for v, word in enumerate(words)):
             arrays = (corpus.indptr, corpus.indices, corpus.counts)
-            same = Corpus(*arrays, corpus.n_words, words, corpus.name)
-        return Alignment(same, 0, 0)
+            return Alignment(Corpus(*arrays, corpus.n_words, words, corpus.name), 0, 0)
+        # Words that never occur need no name: one large id may be all there is of them.
+        used, at = np.unique(corpus.indices, return_inverse=True)
+        names = tuple(corpus.word(v) for v in used.tolist())
     # Of words that are called the same the first one counts.
     number = {word: v for v, word in reversed(list(enumerate(words)))}
     number_of = np.array([number.get(name, -1) for name in names], dtype=np.int64)
@@ -65,33 +68,33 @@ def align(corpus: Corpus, words: Sequence[str]) -> Alignment:
             "there must be a word in common with the vocabulary of the model: "
             f"the corpus has {_some(names)}, the model has {_some(words)}",
         )
-    inside = number_of[corpus.indices] >= 0
+    columns = number_of[at]
+    inside = columns >= 0
     if not inside.any():
         raise CorpusError(
             corpus.name,
             "there must be a token of a word that the model knows: all "
-            f"{corpus.n_tokens:,} are of others, {_some([names[v] for v in corpus.indices[:9]])}",
+            f"{corpus.n_tokens:,} are of others, {_some([names[v] for v in at[:9]])}",
         )
     outside_tokens = float(corpus.counts[~inside].sum(dtype=np.float64))
     return Alignment(
-        _renumbered(corpus, number_of, inside, words),
+        _renumbered(corpus, columns, inside, words),
         len(np.unique(corpus.indices[~inside])),
         int(outside_tokens) if outside_tokens.is_integer() else outside_tokens,
     )
 
 
 def _renumbered(
-    corpus: Corpus, number_of: np.ndarray, inside: np.ndarray, words: tuple[str, ...]
+    corpus: Corpus, columns: np.ndarray, inside: np.ndarray, words: tuple[str, ...]
 ) -> Corpus:
-    """The pairs inside the vocabulary, by the numbers of their words in it."""
+    """The pairs inside the vocabulary; `columns` are the numbers of their words in it."""
     import scipy.sparse
 
     before = np.zeros(corpus.n_pairs + 1, np.int64)
     np.cumsum(inside, out=before[1:])
-    columns = number_of[corpus.indices[inside]]
     shape = (corpus.n_documents, len(words))
     matrix = scipy.sparse.csr_matrix(
-        (corpus.counts[inside], columns, before[corpus.indptr]), shape=shape
+        (corpus.counts[inside], columns[inside], before[corpus.indptr]), shape=shape
     )
     return Corpus.from_sparse(matrix, words, corpus.name)
 

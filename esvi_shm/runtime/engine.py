@@ -11,6 +11,7 @@ from dataclasses import replace
 from esvi_shm import families
 from esvi_shm.config import FitConfig
 from esvi_shm.corpus.corpus import Corpus
+from esvi_shm.errors import ParameterError
 from esvi_shm.runtime import routes
 from esvi_shm.runtime.cores import available_cores
 from esvi_shm.runtime.home import Home
@@ -18,8 +19,13 @@ from esvi_shm.runtime.layout import Layout, choose_n_blocks, lay_out
 from esvi_shm.runtime.record import Observer, Result
 from esvi_shm.runtime.serial import warm_up
 from esvi_shm.runtime.signals import Signals
-from esvi_shm.shared.preflight import choose_backing
+from esvi_shm.shared.preflight import Backing, check_memory, choose_backing, free_descriptors
 from esvi_shm.shared.segments import Run
+
+#: What `lay_out` holds at most for each word of the vocabulary, for a while.
+BYTES_A_WORD = 40
+#: Files that a fit opens beside those of each worker: bell, lock, tracker, and some for a moment.
+OPEN_FILES = 16
 
 _log = logging.getLogger(__name__)
 
@@ -54,7 +60,16 @@ def check(config: FitConfig) -> None:
 
 
 def plan(corpus: Corpus, config: FitConfig) -> Layout:
-    """The layout that `fit` would use; allocates nothing. `memory.describe` shows it."""
+    """The layout that `fit` would use, for `memory.describe`; allocates nothing that lasts.
+
+    Raises
+    ------
+    MemoryShortError
+        If there is no memory to put the words in their order.
+    """
+    check_memory(
+        BYTES_A_WORD * corpus.n_words, f"{corpus.name}: the order of {corpus.n_words} words"
+    )
     return lay_out(corpus, resolve(config, corpus))
 
 
@@ -74,7 +89,8 @@ def fit(corpus: Corpus, config: FitConfig, observer: Observer | None = None) -> 
     Raises
     ------
     ParameterError
-        For a name or prior the family or route does not take.
+        For a name or prior the family or route does not take, or more workers than files may
+        be open for.
     MemoryShortError
         Before anything is allocated, if there is no room.
     WorkerError
@@ -87,7 +103,19 @@ def fit(corpus: Corpus, config: FitConfig, observer: Observer | None = None) -> 
     layout = plan(corpus, config)
     observer.planned(layout)
     backing = choose_backing(layout.total_bytes)
+    _check_descriptors(layout, backing)
     observer.stage("compile")
     warm_up(layout.config)
     with Signals() as signals, Run(backing) as run:
         return Home(layout, corpus, run, signals, observer).run()
+
+
+def _check_descriptors(layout: Layout, backing: Backing) -> None:
+    """Refuse more workers than the limit of open files allows."""
+    n_workers = layout.sizes.n_workers
+    # Each mapping keeps one, and a file its own besides; of a worker its pipe and its pidfd.
+    needed = len(layout.tables) * (2 if backing == "file" else 1) + 2 * n_workers + OPEN_FILES
+    free = free_descriptors()
+    if needed > free:
+        rule = f"takes {needed} open files, and {free} more may be opened (see ulimit -n)"
+        raise ParameterError("n_workers", rule, n_workers)

@@ -8,6 +8,7 @@ It never writes a block that it does not hold, never waits inside compiled code,
 outlives its parent.
 """
 
+import contextlib
 import os
 import signal
 import sys
@@ -205,5 +206,7 @@ def main(descriptor: int) -> None:
         pipe.send(("ready", None))
         worker.run()
     except BaseException as error:
-        pipe.send(("error", f"{type(error).__name__}: {error}\n{traceback.format_exc()}"))
+        text = f"{type(error).__name__}: {error}\n{traceback.format_exc()}"
+        with contextlib.suppress(OSError):  # nobody is left to be told
+            pipe.send(("error", text))
         raise SystemExit(1) from None

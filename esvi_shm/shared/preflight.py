@@ -10,6 +10,7 @@ why `Segment.reserve` allocates every page before the first is touched.
 
 import logging
 import os
+import resource
 import sys
 import tempfile
 from collections.abc import Iterator
@@ -130,6 +131,44 @@ def free_memory(root: str | os.PathLike[str] = "/") -> int:
 
 def _mib(n_bytes: int) -> str:
     return f"{n_bytes / 2**20:,.1f} MiB" if n_bytes < UNLIMITED else "unlimited"
+
+
+def free_descriptors() -> int:
+    """Return how many more files this process may open.
+
+    Examples
+    --------
+    >>> free_descriptors() > 0
+    True
+    """
+    limit, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if limit == resource.RLIM_INFINITY:
+        return UNLIMITED
+    return max(0, limit - len(os.listdir("/proc/self/fd")))
+
+
+def check_memory(n_bytes: int, what: str) -> None:
+    """Refuse what takes more private memory than there is, before it is allocated.
+
+    Parameters
+    ----------
+    n_bytes : int
+    what : str
+        For the message: what takes it.
+
+    Raises
+    ------
+    MemoryShortError
+
+    Examples
+    --------
+    >>> check_memory(1, "a byte")
+    """
+    free = free_memory()
+    if n_bytes > free:
+        raise MemoryShortError(
+            f"not enough memory: {what} takes {_mb(n_bytes)}, {_mb(free)} are free"
+        )
 
 
 def choose_backing(total_bytes: int, scratch: str | os.PathLike[str] | None = None) -> Backing:

@@ -7,18 +7,19 @@
 
 Two backings with one interface (`shared.preflight.choose_backing` picks):
 
-- "shm": a name in /dev/shm, `esvi-<uid>-<random>-<label>`. It is created through
-  `SharedMemory`, which tells the resource tracker, a process of the parent's that unlinks the
-  names when the parent and its children are gone, even by SIGKILL. What that misses (SIGKILL of
-  the tracker too), `python -m esvi_shm.gc` removes.
+- "shm": a name in /dev/shm, `esvi-<uid>-<random>-<label>`. Before it is created,
+  multiprocessing's resource tracker is told, a process of the parent's that unlinks the names
+  when the parent and its children are gone, even by SIGKILL. What that misses (SIGKILL of the
+  tracker too), `python -m esvi_shm.gc` removes.
 - "file": a temporary file that has no name from the start; workers reach it as the parent's
   open file under /proc. The kernel frees it with its last user, so nothing can be left.
 
-`SharedMemory` only creates and unlinks. The mapping is our own, by path, for two reasons. To
-attach with it registers the segment as the worker's (always, before Python 3.13), and a worker's
-end would then unlink it or warn. And its `close` raises BufferError while an array is in use,
-or, with `np.ndarray(buffer=...)`, leaves the array pointing nowhere. Here arrays hold their
-mapping: `close` only lets go of our references, and the memory goes with the last array.
+It is not multiprocessing's `SharedMemory`, for three reasons. To attach with that registers the
+segment as the worker's (always, before Python 3.13), and a worker's end would then unlink it or
+warn. Its `close` raises BufferError while an array is in use, or, with `np.ndarray(buffer=...)`,
+leaves the array pointing nowhere; here arrays hold their mapping: `close` only lets go of our
+references, and the memory goes with the last array. And where it finds no room it confuses the
+tracker, which it tells only afterwards.
 
 A fresh segment has no pages. Touching one that /dev/shm has no room for is a SIGBUS, so
 `reserve` allocates them first and turns a lack of room into an error. The process that calls it
@@ -33,9 +34,10 @@ import mmap
 import os
 import re
 import tempfile
+from collections.abc import Iterator
 from dataclasses import dataclass
 from multiprocessing import resource_tracker
-from multiprocessing.shared_memory import SharedMemory
+from pathlib import Path
 from typing import IO, Any
 
 import numpy as np
@@ -90,16 +92,8 @@ class Segment:
         """
         size = _size(self.handle.table)
         with _opened(self.handle) as descriptor:
-            try:
+            with _room_for(self.handle.name, size, descriptor):
                 os.posix_fallocate(descriptor, 0, size)
-            except OSError as error:
-                if error.errno not in _SHORT:
-                    raise
-                space = os.fstatvfs(descriptor)
-                raise MemoryShortError(
-                    f"segment {self.handle.name} needs {size} bytes; "
-                    f"{space.f_bavail * space.f_frsize} are free ({os.strerror(error.errno)})"
-                ) from None
 
     def close(self) -> None:
         """Let go of the arrays; the memory is unmapped with the last one in use. Repeatable."""
@@ -109,6 +103,21 @@ class Segment:
 def _size(table: Table) -> int:
     """Return the bytes of the segment; an empty mapping is not possible."""
     return max(table.total_bytes, 1)
+
+
+@contextlib.contextmanager
+def _room_for(name: str, size: int, descriptor: int) -> Iterator[None]:
+    """Say how much is missing where an operation on a segment's file finds no room."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno not in _SHORT:
+            raise
+        space = os.fstatvfs(descriptor)
+        raise MemoryShortError(
+            f"segment {name} needs {size} bytes; "
+            f"{space.f_bavail * space.f_frsize} are free ({os.strerror(error.errno)})"
+        ) from None
 
 
 @contextlib.contextmanager
@@ -200,7 +209,7 @@ class Run:
         self.segments: dict[str, Segment] = {}
         self._backing = backing
         self._scratch = scratch
-        self._owners: dict[str, SharedMemory | IO[bytes]] = {}
+        self._owners: dict[str, Path | IO[bytes]] = {}
         self._process = os.getpid()
         self._lock = RunLock()
         self.name = self._lock.name
@@ -244,11 +253,18 @@ class Run:
     def _create_owner(self, label: str, name: str, size: int) -> str:
         """Create the file of a segment, not yet allocated, and return its path."""
         if self._backing == "shm":
-            shared = self._owners[label] = SharedMemory(name, create=True, size=size)
-            shared.close()  # its mapping; `unlink` still works
-            return str(SHARED_FOLDER / name)
+            resource_tracker.register(f"/{name}", "shared_memory")
+            path = self._owners[label] = SHARED_FOLDER / name
+            descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+            try:
+                with _room_for(name, size, descriptor):
+                    os.truncate(descriptor, size)
+            finally:
+                os.close(descriptor)
+            return str(path)
         file = self._owners[label] = tempfile.TemporaryFile(dir=self._scratch)
-        file.truncate(size)
+        with _room_for(name, size, file.fileno()):
+            file.truncate(size)
         return f"/proc/{os.getpid()}/fd/{file.fileno()}"
 
     def unlink(self, label: str) -> None:
@@ -256,11 +272,9 @@ class Run:
         if os.getpid() != self._process:
             return
         owner = self._owners.get(label)
-        if isinstance(owner, SharedMemory):
-            try:
-                owner.unlink()
-            except FileNotFoundError:  # someone removed it by hand; the tracker must know
-                resource_tracker.unregister(f"/{owner.name}", "shared_memory")
+        if isinstance(owner, Path):
+            owner.unlink(missing_ok=True)  # someone may have removed it by hand
+            resource_tracker.unregister(f"/{owner.name}", "shared_memory")
         elif owner is not None:
             owner.close()
         self._owners.pop(label, None)

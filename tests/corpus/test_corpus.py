@@ -148,6 +148,11 @@ def test_a_bad_count_is_named(value, form):
         (np.array([["a"]]), "got dtype <U1"),
         (np.array([[1j]]), "got dtype complex128"),
         (sp.coo_matrix(([1.0], ([0], [0])), shape=(1, 2**31)), "words must be at most 2147483647"),
+        (
+            sp.coo_matrix(([1.0], ([0], [0])), shape=(2**31 - 1, 1)),
+            "documents must be at most",
+        ),
+        (sp.csr_matrix(([1.0], [0], [0, 1]), shape=(1, 2**31 - 1)), "only 1 pairs, got 2147483647"),
     ],
 )
 def test_no_corpus(matrix, message):

@@ -1,9 +1,11 @@
 """A corpus in a model's vocabulary: every token is kept, or counted as outside."""
 
+import tracemalloc
 from collections import Counter
 
 import numpy as np
 import pytest
+import scipy.sparse
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -74,3 +76,17 @@ def test_common_words_without_a_token_are_not_enough():
     corpus = Corpus.from_sparse(np.array([[0, 2]]), ["tea", "rum"], "given")
     with pytest.raises(CorpusError, match=r"given: there must be a token .* all 2 .* 'rum'"):
         align(corpus, ["tea", "milk"])
+
+
+def test_one_large_id_names_no_words_that_never_occur():
+    matrix = scipy.sparse.csr_matrix(([2.0, 3.0], [1, 99_999_999], [0, 2]), shape=(1, 100_000_000))
+    corpus = Corpus.from_sparse(matrix)
+    tracemalloc.start()
+    found = align(corpus, ["w0", "w1"])
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < 2**20
+    assert found.corpus.as_sparse().toarray().tolist() == [[0, 2]]
+    assert (found.outside_words, found.outside_tokens) == (1, 3)
+    with pytest.raises(CorpusError, match="the corpus has 'w1', 'w99999999', the model has 'tea'"):
+        align(corpus, ["tea"])

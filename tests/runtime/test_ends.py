@@ -6,22 +6,28 @@ Each test first makes sure that work was under way when its fault struck.
 import contextlib
 import json
 import os
+import re
+import resource
 import select
 import signal
 import subprocess
 import sys
 import threading
+from multiprocessing import Pipe
 from pathlib import Path
 
 import numpy as np
 import psutil
 import pytest
 
-from esvi_shm.errors import Interrupted, WorkerError
-from esvi_shm.runtime import home
+from esvi_shm.config import FitConfig
+from esvi_shm.errors import Interrupted, ParameterError, WorkerError
+from esvi_shm.families.contract import Sizes
+from esvi_shm.runtime import engine, home
 from esvi_shm.runtime.blocks import STOP
 from esvi_shm.runtime.record import Observer
 from esvi_shm.runtime.signals import ASKING_TO_STOP
+from esvi_shm.runtime.worker import Setup
 from tests.runtime.fits import COUNTS
 
 SCENARIO = Path(__file__).with_name("scenario.py")
@@ -72,6 +78,25 @@ def test_a_normal_end_leaves_nothing(fit):
     assert len(fit.pids) == 2
     assert_nothing_left(fit)
     ended.assert_consistent()  # the arrays outlive the segments
+
+
+@pytest.mark.parametrize("n_workers", [1, 3])
+def test_a_limit_of_open_files_is_refused_before_or_enough(fit, n_workers, monkeypatch):
+    """The least limit that is not refused is one that a fit can live with."""
+    with monkeypatch.context() as patched:
+        patched.setattr(engine, "free_descriptors", lambda: 0)
+        with pytest.raises(ParameterError, match=f"n_workers takes .*, got {n_workers}") as caught:
+            fit(n_workers=n_workers)
+    assert fit.runs == []
+    needed = int(re.search(r"takes (\d+) open files", str(caught.value))[1])
+    before = resource.getrlimit(resource.RLIMIT_NOFILE)
+    limit = len(os.listdir("/proc/self/fd")) + needed
+    resource.setrlimit(resource.RLIMIT_NOFILE, (limit, before[1]))
+    try:
+        fit(n_workers=n_workers, n_passes=2)
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, before)
+    assert_nothing_left(fit)
 
 
 def test_a_worker_that_ends_before_another_is_not_taken_for_dead(fit, monkeypatch):
@@ -241,6 +266,23 @@ def test_a_kill_of_the_main_process_leaves_nothing(n_workers):
         process.communicate(timeout=TIME_LIMIT)  # to the end of the resource tracker
         assert process.returncode == -signal.SIGKILL
         assert in_shm(facts["run"]) == []
+
+
+@pytest.mark.parametrize("told", [False, True], ids=["before", "after"])
+def test_a_worker_whose_main_process_is_gone_at_its_start_ends_without_a_word(told):
+    """It was killed before it told the worker anything, or just after."""
+    ours, theirs = Pipe()
+    code = f"from esvi_shm.runtime.worker import main; main({theirs.fileno()})"
+    if told:
+        nobody = 2**22 + 1  # a process id that the system does not give
+        ours.send(Setup(0, FitConfig(), Sizes(1, 1, 1, 1, (), (), (), ()), {}, nobody, 0))
+    process = subprocess.Popen(
+        [sys.executable, "-c", code], stderr=subprocess.PIPE, pass_fds=[theirs.fileno()], text=True
+    )
+    theirs.close()
+    ours.close()
+    assert process.communicate(timeout=TIME_LIMIT)[1] == ""
+    assert process.returncode == 1
 
 
 @pytest.mark.parametrize("way", ["file", "standard input"])

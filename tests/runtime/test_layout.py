@@ -1,15 +1,19 @@
 """The memory plan: complete, and what is allocated."""
 
+import tracemalloc
 from types import SimpleNamespace
 
 import numpy as np
 import pytest
+import scipy.sparse
 from hypothesis import given, settings
 
 from esvi_shm.config import FitConfig
 from esvi_shm.corpus.corpus import Corpus
-from esvi_shm.runtime.engine import plan
+from esvi_shm.errors import MemoryShortError
+from esvi_shm.runtime.engine import BYTES_A_WORD, fit, plan
 from esvi_shm.runtime.layout import choose_n_blocks
+from esvi_shm.shared import preflight
 from esvi_shm.shared.table import ALIGNMENT
 from tests.families.lda.play import cases
 from tests.runtime.fits import COUNTS
@@ -91,3 +95,37 @@ def test_the_number_of_blocks_is_chosen(documents, pairs, words, n_workers, n_bl
 def test_the_chosen_number_of_blocks_is_used():
     layout = plan(Corpus.from_sparse(np.ones((50, 99))), FitConfig(n_workers=1))
     assert layout.sizes.n_blocks == 4
+
+
+def few_of(n_words: int) -> Corpus:
+    """Three pairs in a large vocabulary."""
+    pairs = ([1.0, 1.0, 1.0], [0, 5, n_words - 1], [0, 1, 2, 3])
+    return Corpus.from_sparse(scipy.sparse.csr_matrix(pairs, shape=(3, n_words)), name="few.svm")
+
+
+def peak_of(act) -> int:
+    tracemalloc.start()
+    try:
+        act()
+    finally:
+        peak = tracemalloc.get_traced_memory()[1]
+        tracemalloc.stop()
+    return peak
+
+
+def test_a_plan_takes_no_more_memory_than_it_asked_for():
+    corpus, config = few_of(1_000_000), FitConfig(n_workers=2)
+    plan(few_of(1000), config)  # kernels are loaded
+    assert 0.5 < peak_of(lambda: plan(corpus, config)) / (BYTES_A_WORD * corpus.n_words) < 1
+
+
+@pytest.mark.parametrize("act", [plan, fit])
+def test_a_vocabulary_that_no_memory_can_order_is_refused_before_it_is(act, monkeypatch):
+    corpus, config = few_of(90_000_000), FitConfig(n_workers=2)
+    monkeypatch.setattr(preflight, "free_memory", lambda: 2**31)
+
+    def refused():
+        with pytest.raises(MemoryShortError, match=r"few\.svm: the order of 90000000 words takes"):
+            act(corpus, config)
+
+    assert peak_of(refused) < 2**20

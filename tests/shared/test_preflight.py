@@ -10,6 +10,7 @@ from esvi_shm.errors import MemoryShortError
 from esvi_shm.shared import preflight
 from esvi_shm.shared.preflight import (
     UNLIMITED,
+    check_memory,
     choose_backing,
     free_memory,
     free_shared_memory,
@@ -128,3 +129,10 @@ def test_too_much_for_all_says_how_much_is_needed_and_free(free) -> None:
     for words in ("need 3,072.0 MiB", "64.0 MiB are free in /dev/shm", "2,048.0 MiB of memory",
                   "1,024.0 MiB in /scratch"):  # fmt: skip
         assert words in str(caught.value)
+
+
+def test_private_memory_is_checked_to_the_byte(free) -> None:
+    check_memory(8 * GB, "this")
+    with pytest.raises(MemoryShortError) as caught:
+        check_memory(8 * GB + 2**20, "this")
+    assert str(caught.value) == "not enough memory: this takes 8,193.0 MB, 8,192.0 MB are free"

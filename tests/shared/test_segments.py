@@ -223,20 +223,23 @@ def test_a_segment_removed_by_hand_is_no_trouble(tmp_path) -> None:
 def test_the_lock_comes_before_any_segment_and_goes_after(tmp_path, monkeypatch) -> None:
     seen = []
 
-    class Watched(segments.SharedMemory):
-        def __init__(self, *arguments: Any, **options: Any) -> None:
-            seen.extend(path.stem for path in tmp_path.glob("run/*/*.lock"))
-            super().__init__(*arguments, **options)
+    def watched(act: str) -> Any:
+        told = getattr(segments.resource_tracker, act)
 
-        def unlink(self) -> None:
-            seen.extend(path.stem for path in tmp_path.glob("run/*/*.lock"))
-            super().unlink()
+        def look(name: str, kind: str) -> None:
+            locks = [path.stem for path in tmp_path.glob("run/*/*.lock")]
+            seen.append((act, locks, in_shm(name[1:])))
+            told(name, kind)
 
-    monkeypatch.setattr(segments, "SharedMemory", Watched)
+        return look
+
+    for act in ("register", "unregister"):
+        monkeypatch.setattr(segments.resource_tracker, act, watched(act))
     with Run() as run:
         run.create("state", TABLE)
-        assert seen == [run.name]
-    assert seen == [run.name, run.name]
+        assert in_shm(run.name) == [f"{run.name}-state"]
+    # The tracker knows of a name from before it is there until it is gone.
+    assert seen == [("register", [run.name], []), ("unregister", [run.name], [])]
     assert_nothing_left(run.name, tmp_path)
 
 
@@ -295,6 +298,42 @@ def test_a_lack_of_room_names_the_segment_and_leaves_nothing(monkeypatch) -> Non
             run.create("state", TABLE)
         assert in_shm(run.name) == []
         assert run.segments == {}
+
+
+LIMITED = """
+import os, resource, sys
+from esvi_shm.errors import MemoryShortError
+from esvi_shm.shared.segments import Run
+from esvi_shm.shared.table import ArraySpec, Table
+
+table = Table([ArraySpec("x", (1000,), "int64", "all", "all", "a test")])
+with Run(sys.argv[1], os.environ["SCRATCH"]) as run:
+    run.create("first", table)
+    for limit, size in [(resource.RLIMIT_FSIZE, 4096), (resource.RLIMIT_NOFILE, 3)]:
+        before = resource.getrlimit(limit)
+        resource.setrlimit(limit, (size, before[1]))
+        try:
+            run.create("second", table)
+        except (MemoryShortError, OSError) as error:
+            resource.setrlimit(limit, before)
+            print(str(error).replace(run.name, "RUN"))
+        assert list(run.segments) == ["first"]
+    run.create("second", table)
+"""
+
+
+@pytest.mark.parametrize("backing", BACKINGS)
+def test_limits_of_the_process_are_one_error_and_no_word_of_the_tracker(backing, tmp_path) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", LIMITED, backing], capture_output=True, text=True, timeout=TIME_LIMIT
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+    size, files = done.stdout.splitlines()
+    assert size.startswith("segment RUN-second needs 8064 bytes; ")
+    assert size.endswith(" are free (File too large)")
+    assert files.startswith("[Errno 24] Too many open files")
+    assert list((tmp_path / "scratch").iterdir()) == []
+    assert list((tmp_path / "run").glob("*/*")) == []
 
 
 def private_mounts() -> list[str]:

@@ -92,6 +92,8 @@ def read_corpus(
     5
     """
     options = options or ReadOptions()
+    if path == "":  # which pathlib takes for the current folder
+        raise CorpusError("''", "a path must name a file or a folder, and is empty")
     if path is None:
         format = format or "stdlib"
     else:

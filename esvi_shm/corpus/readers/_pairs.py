@@ -13,7 +13,7 @@ import numpy as np
 
 from esvi_shm.compile import kernel
 from esvi_shm.corpus import _rows
-from esvi_shm.corpus._matrix import INT32_MAX, Arrays
+from esvi_shm.corpus._matrix import INT32_MAX, Arrays, check_sizes
 from esvi_shm.corpus.readers._files import LineBlocks
 from esvi_shm.corpus.readers._scan import (
     AFTER_BLANK,
@@ -52,8 +52,9 @@ def read_pairs(blocks: LineBlocks, grammar: Grammar) -> Arrays:
     ids = np.empty(room, dtype=np.int32)
     counts = np.empty(room, dtype=np.float32)
     sizes = []
-    # code, line, begin of the line in the block, pairs, documents, line of the first blank line
-    state = np.zeros(6, dtype=np.int64)
+    # code, line, begin of the line in the block, pairs, documents, line of the first blank line,
+    # the largest id and its line
+    state = np.zeros(8, dtype=np.int64)
     for block in blocks:
         state[1:3] = blocks.line, 0
         while True:
@@ -72,7 +73,9 @@ def read_pairs(blocks: LineBlocks, grammar: Grammar) -> Arrays:
             fault = _fault(line, grammar, int(state[0]), int(state[5]))
             raise CorpusError(blocks.path, fault, int(state[1]))
         blocks.line = int(state[1])
-    n = int(state[3])
+    n, top, line_of_top = (int(number) for number in state[[3, 6, 7]])
+    if grammar.n_words == INT32_MAX:  # no vocabulary vouches for the largest id
+        check_sizes(sum(map(len, sizes)), top + 1, n, blocks.path, line_of_top)
     ids.resize(n, refcheck=False)
     counts.resize(n, refcheck=False)
     indptr = _rows.offsets(np.concatenate(sizes) if sizes else np.zeros(0, dtype=np.int32))
@@ -135,6 +138,9 @@ def _scan_pairs(text, labelled, n_words, ids, counts, lengths, state):
             if count < 0.0 or not ends_field(text[i]):
                 code = BAD_LINE
                 break
+            if v > state[6]:
+                state[6] = v
+                state[7] = line
             ids[n] = v
             counts[n] = count
             n += 1

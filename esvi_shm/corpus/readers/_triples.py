@@ -31,9 +31,6 @@ from esvi_shm.corpus.readers._scan import (
 )
 from esvi_shm.errors import CorpusError, MemoryShortError
 
-#: A header may say more documents than this only if it also has pairs for one in a hundred.
-MANY_DOCUMENTS = 10_000_000
-
 
 @dataclass(frozen=True)
 class Header:
@@ -66,7 +63,8 @@ def read_triples(blocks: LineBlocks, header: Header) -> Arrays:
         words = np.empty(n_pairs, dtype=np.int32)
         counts = np.empty(n_pairs, dtype=np.float32)
     except MemoryError:
-        raise MemoryShortError(f"{blocks.path}: no memory for {n_pairs} pairs") from None
+        where = f"{blocks.path}, line {header.line}"
+        raise MemoryShortError(f"{where}: there is no memory for {n_pairs} pairs") from None
     all_docs: np.ndarray | None = None
     # code, line, begin of the line in the block, pairs, line of the first blank line
     state = np.zeros(5, dtype=np.int64)
@@ -116,19 +114,13 @@ def read_triples(blocks: LineBlocks, header: Header) -> Arrays:
 
 def _check_header(blocks: LineBlocks, header: Header) -> None:
     """Refuse sizes that cannot be true before anything is allocated for them."""
-    check_sizes(header.n_documents, header.n_words, blocks.path, header.line)
+    check_sizes(header.n_documents, header.n_words, header.n_pairs, blocks.path, header.line)
     shortest = len("1 1\n") if header.kind == NO_COUNT else len("1 1 1\n")
     if header.n_pairs * shortest > blocks.most_bytes + 1:
         raise CorpusError(
             blocks.path,
             f"the header says {header.n_pairs} pairs, which do not fit a file of "
             f"{blocks.size} bytes",
-            header.line,
-        )
-    if header.n_documents > max(MANY_DOCUMENTS, 100 * header.n_pairs):
-        raise CorpusError(
-            blocks.path,
-            f"the header says {header.n_documents} documents with only {header.n_pairs} pairs",
             header.line,
         )
 

@@ -11,6 +11,16 @@ from esvi_shm.errors import CorpusError
 
 FORMAT = "npz"
 OPTIONS = frozenset({"transpose", "vocabulary"})
+#: What numpy and scipy raise of a file that is another one, cut, or lies about its sizes.
+_DAMAGED = (
+    OSError,
+    ValueError,
+    KeyError,
+    EOFError,
+    OverflowError,
+    zipfile.BadZipFile,
+    zlib.error,
+)
 
 
 def matches(path: Path) -> bool:
@@ -28,9 +38,12 @@ def read(path: Path, options: ReadOptions, progress: Progress | None) -> Corpus:
         # Opened here: numpy leaves a damaged file open.
         with open(path, "rb") as file:
             matrix = scipy.sparse.load_npz(file)
-    except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile, zlib.error) as error:
+    except _DAMAGED as error:
         rule = "must be a sparse matrix saved by scipy.sparse.save_npz"
         raise CorpusError(path, f"{rule}, but: {error}") from None
+    except MemoryError as error:
+        # numpy allocates what the header of an array says before it reads the array.
+        raise CorpusError(path, f"says that it holds more than there is memory: {error}") from None
     except (TypeError, AttributeError, NotImplementedError, IndexError) as error:
         raise CorpusError(path, f"holds no sparse matrix: {error}") from None
     if options.transpose:

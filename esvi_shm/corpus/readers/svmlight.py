@@ -34,7 +34,9 @@ def read(path: Path, options: ReadOptions, progress: Progress | None) -> Corpus:
     words = options.vocabulary
     vocabulary = None if words is None else _files.read_vocabulary(words)
     with _files.LineBlocks(path, progress) as blocks:
-        indptr, ids, counts = read_pairs(blocks, Grammar(True))
+        # From 0 or from 1: that shows when all ids are read.
+        grammar = Grammar(True) if vocabulary is None else Grammar(True, len(vocabulary) + 1)
+        indptr, ids, counts = read_pairs(blocks, grammar)
     most, zero_occurs = int(ids.max(initial=0)), len(ids) > 0 and ids.min() == 0
     first = options.first_id
     if first is None:

@@ -78,7 +78,8 @@ def test_matrix_market(bad, message, tmp_path):
         ("3\n4\n1" + "0" * 18 + "\n1 1 1\n", 3, "must be an integer of at least 0"),
         ("2147483648\n4\n1\n1 1 1\n", 3, "documents must be at most 2147483647 (int32)"),
         ("3\n9999999999\n1\n1 1 1\n", 3, "words must be at most 2147483647 (int32)"),
-        ("2147483647\n4\n1\n1 1 1\n", 3, "2147483647 documents with only 1 pairs"),
+        ("2147483647\n4\n1\n1 1 1\n", 3, "documents must be at most 10000000 where there are"),
+        ("4\n2147483647\n1\n1 1 1\n", 3, "only 1 pairs, got 2147483647"),
         ("3\n4\n1\n1 1 0\n", None, "at least one token, got none in 3 documents"),
         ("3\n4\n0\n", None, "at least one token, got none in 3 documents"),
     ],
@@ -160,8 +161,25 @@ def test_svmlight_label_and_blank_line(tmp_path):
 
 
 def test_the_line_of_a_word_that_the_vocabulary_lacks(tmp_path):
-    (tmp_path / "vocab.txt").write_text("tea\nmilk\n")
+    words = tmp_path / "vocab.txt"
+    words.write_text("tea\nmilk\n")
     refuse(tmp_path / "x.ldac", "1 1:1\n1 2:1\n", 2, "the word id must be in 0..1, got 2")
+    message = "the word id must be in 0..2, got 3"
+    refuse(tmp_path / "x.svm", "1 1:1\n1 3:1\n", 2, message, vocabulary=words)
+    # With an id 0 they begin there, which shows only at the end.
+    message = "has 2 words, but a word has number 3"
+    refuse(tmp_path / "x.svm", "1 0:1\n1 2:1\n", None, message, vocabulary=words)
+
+
+@pytest.mark.parametrize("first", ["1 0:1", "1 7:1"])
+@pytest.mark.parametrize("name", ["x.svm", "x.ldac.gz"])
+def test_the_line_of_an_id_that_no_other_bears_out(first, name, tmp_path):
+    text = f"{first}\n1 2147483646:1\n1 5:1\n"
+    message = "words must be at most 100000000 where there are only 3 pairs, got 2147483647"
+    refuse(tmp_path / name, text, 2, message)
+    text = text.replace("2147483646", "99999999")
+    (tmp_path / name).write_bytes(gzip.compress(text.encode()) if ".gz" in name else text.encode())
+    assert read_corpus(tmp_path / name).n_words >= 99_999_999
 
 
 def test_line_numbers_in_a_later_block(tmp_path, monkeypatch):

@@ -3,14 +3,17 @@
 import gc
 import gzip
 import importlib.metadata
+import io
 import json
 import logging
 import subprocess
 import sys
 import types
+import zipfile
 
 import numpy as np
 import pytest
+import scipy.sparse
 
 from esvi_shm.corpus import Corpus, ReadOptions, known_formats, read_corpus
 from esvi_shm.errors import CorpusError, ParameterError
@@ -189,6 +192,35 @@ def test_npz_with_a_pickle_or_without_a_matrix(tmp_path):
     np.savez(path, X=np.eye(3))
     with pytest.raises(CorpusError, match=r"save_npz|no sparse matrix"):
         read_corpus(path)
+
+
+@pytest.mark.parametrize("size", [2**50, 2**62, 2**64, -1])
+def test_npz_whose_header_lies_about_a_size(size, tmp_path):
+    path = tmp_path / "x.npz"
+    scipy.sparse.save_npz(path, scipy.sparse.csr_matrix(np.eye(3)))
+    header = io.BytesIO()
+    facts = {"descr": "<f8", "fortran_order": False, "shape": (size,)}
+    np.lib.format.write_array_header_1_0(header, facts)
+    with zipfile.ZipFile(path) as file:
+        arrays = {name: file.read(name) for name in file.namelist()}
+    assert "data.npy" in arrays
+    with zipfile.ZipFile(path, "w") as file:
+        for name, content in {**arrays, "data.npy": header.getvalue() + b"x" * 24}.items():
+            file.writestr(name, content)
+    with pytest.raises(CorpusError, match=r"x\.npz: (says that it holds more|must be a sparse)"):
+        read_corpus(path)
+
+
+def test_an_empty_path_is_not_the_current_folder(tmp_path, monkeypatch):
+    (tmp_path / "here.txt").write_text("tea milk\n")
+    monkeypatch.chdir(tmp_path)
+    assert read_corpus(".").vocabulary == ("milk", "tea")
+    for format in (None, "text", "uci"):
+        with pytest.raises(CorpusError, match="'': a path must name a file or a folder"):
+            read_corpus("", format)
+    for name in ("vocabulary", "stop_words"):
+        with pytest.raises(ParameterError, match=f"{name} must name a file, got ''"):
+            ReadOptions(**{name: ""})
 
 
 def test_text_options_and_folder(tmp_path):
