@@ -10,16 +10,15 @@ system can be scored by the same code. Nothing here changes the topics that it i
 """
 
 from esvi_shm.metrics.alignment import Alignment, align
-from esvi_shm.metrics.bounds import HeldOutBound, held_out_bound, infer_gamma
+from esvi_shm.metrics.bounds import HeldOutBound, held_out_bound
 from esvi_shm.metrics.coherence import Coherence, coherence_npmi, topic_diversity
 from esvi_shm.metrics.completion import (
     Completion,
     Half,
     completion_perplexity,
-    fold_in,
-    point_topics,
     split_tokens,
 )
+from esvi_shm.metrics.inference import fold_in, infer_gamma, point_topics
 
 __all__ = [
     "Alignment",
