@@ -4,11 +4,13 @@ Only the standard library is imported at the top, as in the commands themselves.
 """
 
 import argparse
+import contextlib
 import logging
 import os
 import sys
-from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any
+import tempfile
+from collections.abc import Callable, Iterator, Mapping
+from typing import TYPE_CHECKING, Any, BinaryIO
 
 from esvi_shm.errors import EsviError, ParameterError
 
@@ -52,6 +54,43 @@ def add_reading_options(group: Any) -> None:
     group.add_argument(
         "--max-vocabulary", type=int, metavar="N", help="text: keep the N most frequent words"
     )
+
+
+def check_file(parameter: str, path: str) -> None:
+    """Make sure that a file can be written there, before the work begins.
+
+    Raises
+    ------
+    ParameterError
+    """
+    folder = os.path.dirname(os.path.abspath(path))
+    if os.path.isdir(path) or not os.path.isdir(folder):
+        raise ParameterError(parameter, "must be a file in a folder that exists", path)
+
+
+@contextlib.contextmanager
+def whole_file(path: str) -> Iterator[BinaryIO]:
+    """A file to write that is there whole or not at all, and in place of an older one.
+
+    Parameters
+    ----------
+    path : str
+    """
+    folder, name = os.path.split(os.path.abspath(path))
+    descriptor, aside = tempfile.mkstemp(prefix=f".{name}.", dir=folder)
+    try:
+        with open(descriptor, "wb") as file:
+            yield file
+            file.flush()
+            os.fsync(file.fileno())
+        # mkstemp's mode is the owner's alone; an ordinary file has what the umask leaves.
+        mask = os.umask(0)
+        os.umask(mask)
+        os.chmod(aside, 0o666 & ~mask)
+        os.replace(aside, path)
+    except BaseException:
+        os.unlink(aside)
+        raise
 
 
 def read(given: argparse.Namespace, path: str | None, progress: "Progress") -> "Corpus":

@@ -7,7 +7,6 @@ the top, so that --help and --version answer at once.
 import argparse
 import json
 import math
-import os
 import sys
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -185,9 +184,7 @@ def _check(given: argparse.Namespace) -> None:
     if given.top_words < 0:
         raise ParameterError("top_words", "must be at least 0", given.top_words)
     if given.json is not None:
-        folder = os.path.dirname(os.path.abspath(given.json))
-        if os.path.isdir(given.json) or not os.path.isdir(folder):
-            raise ParameterError("json", "must be a file in a folder that exists", given.json)
+        command.check_file("json", given.json)
 
 
 def _run(given: argparse.Namespace) -> None:

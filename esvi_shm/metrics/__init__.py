@@ -3,6 +3,7 @@
     corpus -> align -> split_tokens -> observed half -> fold_in -> theta
                                        scored half, theta -> completion_perplexity
     top words, corpus -> coherence_npmi, topic_diversity
+    lambda, corpus -> infer_gamma -> mean_of -> theta
     lambda, corpus -> held_out_bound -> the figures of scikit-learn and gensim
 
 Nothing here knows a model or a file: all take arrays and a `Corpus`, so that topics of any
@@ -18,7 +19,7 @@ from esvi_shm.metrics.completion import (
     completion_perplexity,
     split_tokens,
 )
-from esvi_shm.metrics.inference import fold_in, infer_gamma, point_topics
+from esvi_shm.metrics.inference import fold_in, infer_gamma, mean_of, point_topics
 
 __all__ = [
     "Alignment",
@@ -32,6 +33,7 @@ __all__ = [
     "fold_in",
     "held_out_bound",
     "infer_gamma",
+    "mean_of",
     "point_topics",
     "split_tokens",
     "topic_diversity",

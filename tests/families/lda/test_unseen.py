@@ -89,13 +89,18 @@ def test_a_whole_step_from_the_result_moves_less_than_the_tolerance(tol):
 
 def test_topics_are_left_out_and_the_result_is_that_of_all():
     lambda_, alpha, matrix = sparse_case()
-    gamma = settle(lambda_, alpha, matrix, Stop(15, 1e-7, False))
-    of_all = settle(lambda_, alpha, matrix, Stop(15, 0.0, False))
-    np.testing.assert_allclose(gamma, of_all, atol=1e-3)
-    # Sums over fewer topics are rounded otherwise: something was left out.
-    assert (gamma != of_all).any()
-    for found, row in zip(of_all, matrix, strict=True):
-        np.testing.assert_allclose(found, naive_gamma(lambda_, alpha, row, 15), atol=0.02)
+    steps, tol = 8, 1e-3
+    gamma = settle(lambda_, alpha, matrix, Stop(steps, tol, False))
+    of_all = settle(lambda_, alpha, matrix, Stop(steps, 0.0, False))
+    others = 0
+    for found, full, row in zip(gamma, of_all, matrix, strict=True):
+        expected = naive_gamma(lambda_, alpha, row, steps)
+        np.testing.assert_allclose(full, expected, atol=0.01)
+        if np.abs(expected - naive_gamma(lambda_, alpha, row, steps - 1)).mean() > tol:
+            # Not settled so far; sums over fewer topics are rounded otherwise.
+            np.testing.assert_allclose(found, full, atol=0.02)
+            others += (found != full).any()
+    assert others > 1
 
 
 def test_the_last_step_is_over_all_topics():
