@@ -2,6 +2,7 @@
 
     corpus -> align -> split_tokens -> observed half -> fold_in -> theta
                                        scored half, theta -> completion_perplexity
+    topics, corpus -> left_to_right
     top words, corpus -> coherence_npmi, topic_diversity
     lambda, corpus -> infer_gamma -> mean_of -> theta
     lambda, corpus -> held_out_bound -> the figures of scikit-learn and gensim
@@ -20,6 +21,7 @@ from esvi_shm.metrics.completion import (
     split_tokens,
 )
 from esvi_shm.metrics.inference import fold_in, infer_gamma, mean_of, point_topics
+from esvi_shm.metrics.left_to_right import LeftToRight, left_to_right
 
 __all__ = [
     "Alignment",
@@ -27,12 +29,14 @@ __all__ = [
     "Completion",
     "Half",
     "HeldOutBound",
+    "LeftToRight",
     "align",
     "coherence_npmi",
     "completion_perplexity",
     "fold_in",
     "held_out_bound",
     "infer_gamma",
+    "left_to_right",
     "mean_of",
     "point_topics",
     "split_tokens",

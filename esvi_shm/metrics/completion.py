@@ -93,16 +93,7 @@ def split_tokens(corpus: Corpus, seed: int = 0) -> tuple[Half, Half]:
     """
     if not 0 <= seed < 2**63:
         raise ParameterError("seed", "must be from 0 to 2**63 - 1", seed)
-    wrong = np.flatnonzero((corpus.counts % 1 != 0) | (corpus.counts >= MOST_TOKENS))
-    if len(wrong):
-        j = int(wrong[0])
-        d = int(np.searchsorted(corpus.indptr, j, side="right")) - 1
-        raise CorpusError(
-            corpus.name,
-            "tokens are split one by one, so counts must be whole numbers below 2**31, not "
-            f"fractions: got {float(corpus.counts[j])!r} in document {d} (from 0), "
-            f"word {corpus.word(int(corpus.indices[j]))!r}",
-        )
+    check_whole_counts(corpus)
     # By its name a word has the same coins in every vocabulary.
     words = (corpus.word(v) for v in range(corpus.n_words))
     keys = np.fromiter(
@@ -111,6 +102,20 @@ def split_tokens(corpus: Corpus, seed: int = 0) -> tuple[Half, Half]:
     heads = np.empty_like(corpus.counts)
     _toss(corpus.indptr, corpus.indices, corpus.counts, keys, seed, heads)
     return _half(corpus, heads), _half(corpus, corpus.counts - heads)
+
+
+def check_whole_counts(corpus: Corpus) -> None:
+    """Raise CorpusError for a count that is no whole number, or too large to go through."""
+    wrong = np.flatnonzero((corpus.counts % 1 != 0) | (corpus.counts >= MOST_TOKENS))
+    if len(wrong):
+        j = int(wrong[0])
+        d = int(np.searchsorted(corpus.indptr, j, side="right")) - 1
+        raise CorpusError(
+            corpus.name,
+            "tokens are taken one by one, so counts must be whole numbers below 2**31, not "
+            f"fractions: got {float(corpus.counts[j])!r} in document {d} (from 0), "
+            f"word {corpus.word(int(corpus.indices[j]))!r}",
+        )
 
 
 def _half(corpus: Corpus, counts: np.ndarray) -> Half:

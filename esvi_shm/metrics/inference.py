@@ -38,7 +38,8 @@ def infer_gamma(
 
     phi_dvk proportional to E(gamma_dk) E(lambda_vk) / E(pi_k), gamma_d = alpha + sum_v n_dv phi_dv,
     pi being the column sums of lambda, from phi uniform, until the mean change of a document's
-    gamma is below `tol`.
+    gamma is below `tol`. Under vb a document may have several fixed points; this is the one that a
+    fit finds when it folds its documents in afresh.
 
     Parameters
     ----------
@@ -78,7 +79,7 @@ def infer_gamma(
     [[2.5], [0.5]]
     """
     choose("inference", inference, INFERENCES)
-    rule = unseen.make_rule(_checked_prior(alpha), inference == "cvb0")
+    rule = unseen.make_rule(checked_prior(alpha), inference == "cvb0")
     shape = (corpus.n_words, len(rule.alpha))
     if lambda_.shape != shape:
         raise ParameterError("lambda_", f"must have the shape {shape}", lambda_.shape)
@@ -167,7 +168,7 @@ def fold_in(
     >>> fold_in(topics, np.array([0.1, 0.3]), corpus).round(2).tolist()
     [[0.9900000095367432, 0.009999999776482582], [0.25, 0.75]]
     """
-    rule = unseen.make_rule(_checked_prior(alpha), cvb0=True)
+    rule = unseen.make_rule(checked_prior(alpha), cvb0=True)
     stop = _checked_stop(steps, tol, of_theta=True)
     packed = pack_topics(topics, len(rule.alpha), corpus.n_words)
     held = unseen.given_topics(packed)
@@ -195,7 +196,8 @@ def pack_topics(topics: np.ndarray, n_topics: int, n_words: int) -> np.ndarray:
     return packed
 
 
-def _checked_prior(alpha: np.ndarray) -> np.ndarray:
+def checked_prior(alpha: np.ndarray) -> np.ndarray:
+    """A prior of documents as float32, all of it greater than 0."""
     priors = np.array(alpha, dtype=np.float32)
     if priors.ndim != 1 or not (np.isfinite(priors) & (priors > 0)).all():
         raise ParameterError("alpha", "must be a vector of numbers greater than 0", alpha)

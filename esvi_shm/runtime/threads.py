@@ -31,7 +31,7 @@ def for_documents(
     work : callable
         Safe to run on several threads at once for different documents.
     indptr : int64 array, shape (D + 1,)
-        Row offsets of the documents; pairs are what is balanced.
+        Row offsets of the documents, as pairs are the work; or what else it takes, summed up.
     n_workers : int or None
         Threads at most; None: one for each core that this process may use.
 
