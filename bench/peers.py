@@ -57,12 +57,12 @@ def scikit_learn(
     matrix = corpus.as_sparse().copy()
     model.fit(matrix)
     for step, (seconds, components) in enumerate(noted, start=1):
-        model.exp_dirichlet_component_ = _exp_expectation(components)
+        model.exp_dirichlet_component_ = exp_expectation(components)
         gamma = model.infer(matrix, components)
         yield State(step, seconds, components.T, gamma)
 
 
-def _exp_expectation(components: np.ndarray) -> np.ndarray:
+def exp_expectation(components: np.ndarray) -> np.ndarray:
     """exp(E[log beta]), (K, V): what scikit-learn derives from its components."""
     from scipy.special import psi
 
@@ -102,7 +102,7 @@ def gensim(
     began = time.perf_counter()
     model.update(documents)
     for step, (seconds, topics) in enumerate(noted, start=1):
-        model.expElogbeta = _exp_expectation(topics).astype(model.dtype)
+        model.expElogbeta = exp_expectation(topics).astype(model.dtype)
         gamma, _ = model.inference(documents)
         yield State(step, seconds, topics.T, gamma)
 

@@ -9,8 +9,9 @@ import io
 import logging
 import os
 import sys
-from collections.abc import Callable, Iterable, Mapping
-from typing import TYPE_CHECKING, Any
+import tempfile
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import TYPE_CHECKING, Any, BinaryIO
 
 from esvi_shm.errors import EsviError, ParameterError
 
@@ -60,6 +61,31 @@ def add_reading_options(group: Any) -> None:
     )  # fmt: skip
 
 
+@contextlib.contextmanager
+def whole_file(path: str) -> Iterator[BinaryIO]:
+    """A file to write that is there whole or not at all, and in place of an older one.
+
+    Parameters
+    ----------
+    path : str
+    """
+    folder, name = os.path.split(os.path.abspath(path))
+    descriptor, aside = tempfile.mkstemp(prefix=f".{name}.", dir=folder)
+    try:
+        with open(descriptor, "wb") as file:
+            yield file
+            file.flush()
+            os.fsync(file.fileno())
+        # mkstemp's mode is the owner's alone; an ordinary file has what the umask leaves.
+        mask = os.umask(0)
+        os.umask(mask)
+        os.chmod(aside, 0o666 & ~mask)
+        os.replace(aside, path)
+    except BaseException:
+        os.unlink(aside)
+        raise
+
+
 def read(given: argparse.Namespace, path: str | None, progress: "Progress") -> "Corpus":
     """Read a corpus as the options say, and tell its size.
 
@@ -94,7 +120,9 @@ def read(given: argparse.Namespace, path: str | None, progress: "Progress") -> "
 def check_output(
     name: str, path: str | None, read: Iterable[str | None], folder: str | None = None
 ) -> None:
-    """Refuse to write over what is read, or into a model's folder, which holds nothing else.
+    """Refuse, before the work begins, what cannot be written or would do harm.
+
+    A file that is read is not written over, and a model's folder holds nothing else.
 
     Parameters
     ----------
@@ -112,6 +140,9 @@ def check_output(
     """
     if path is None:
         return
+    parent = os.path.dirname(os.path.abspath(path))
+    if os.path.isdir(path) or not os.path.isdir(parent):
+        raise ParameterError(name, "must be a file in a folder that exists", path)
     if folder is not None and os.path.realpath(path).startswith(os.path.realpath(folder) + os.sep):
         raise ParameterError(name, f"must not lie in the folder of the model, {folder}", path)
     for other in filter(None, read):

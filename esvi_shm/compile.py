@@ -13,7 +13,6 @@ import numba
 from numba.core import event
 
 from esvi_shm import cache
-
 from esvi_shm.errors import InputError
 
 if numba.config.DISABLE_JIT:

@@ -33,6 +33,11 @@ def _number(name: str, value: Any, rule: str, holds: Any) -> None:
         raise ParameterError(name, f"must be {rule}", value)
 
 
+def check_workers(n_workers: Any) -> None:
+    """Raise ParameterError unless `n_workers` is a whole number from 1 on."""
+    _whole("n_workers", n_workers, 1)
+
+
 def choose(name: str, value: str, known: Iterable[str]) -> str:
     """`value` if it is one of `known`.
 

@@ -77,6 +77,8 @@ class LDA(BaseEstimator):
     (2, 6)
     >>> [len(topic.words) for topic in lda.topics(3)]
     [3, 3]
+    >>> lda.transform([["sea", "ship"], ["tree", "moss"]]).shape
+    (2, 2)
     """
 
     def __init__(
@@ -164,8 +166,34 @@ class LDA(BaseEstimator):
         return self
 
     def fit_transform(self, X: Any, y: Any = None) -> np.ndarray:
-        """Fit, and return E[theta] of the documents, shape (D, K)."""
+        """Fit, and return E[theta] of the documents, shape (D, K).
+
+        `transform` of the same documents gives the same theta where the fit has settled.
+        """
         return self.fit(X).doc_topic_
+
+    def transform(self, X: Any) -> np.ndarray:
+        """E[theta] of documents under the fitted topics, on `n_workers` threads.
+
+        Parameters
+        ----------
+        X : Corpus, sparse matrix or array of shape (D, V), list of lists of words, or path
+            Words with names are matched by them; see `FittedModel.transform`.
+
+        Returns
+        -------
+        float32 array, shape (D, K)
+            Rows sum to 1. A document without known words has the prior mean.
+
+        Raises
+        ------
+        sklearn.exceptions.NotFittedError
+            Before `fit`.
+        InputError
+            For a bad parameter or corpus.
+        """
+        check_is_fitted(self)
+        return self.model_.transform(X, self.n_workers)
 
     def topics(self, n: int = 10) -> list[Topic]:
         """The `n` most probable words of each topic."""

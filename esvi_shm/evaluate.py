@@ -7,7 +7,6 @@ the top, so that --help and --version answer at once.
 import argparse
 import json
 import math
-import os
 import sys
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -20,6 +19,9 @@ if TYPE_CHECKING:
 #: Words of each topic that count for coherence and for diversity.
 COHERENCE_WORDS, DIVERSITY_WORDS = 10, 25
 
+#: Option: the parameter it sets.
+_PARAMETERS = {"workers": "n_workers"}
+
 EXPLANATION = f"""\
 figures:
   perplexity    by document completion. Each token goes to the observed or to the scored half of
@@ -29,6 +31,10 @@ figures:
                 under the topics' means beta_vk = lambda_vk / sum_v lambda_vk. Over the scored half
                   perplexity = exp(- sum_dv n_dv log(sum_k theta_dk beta_vk) / sum_dv n_dv).
                 An empty observed half gives the prior mean.
+  left-to-right perplexity of whole documents, N of those with tokens (--left-to-right N), drawn
+                at random: exp(- sum_d log p(w_d) / tokens), p by the left-to-right estimate of
+                Wallach et al. (2009), its particles resampled, which makes it unbiased. Particles
+                times tokens squared is the work for a document.
   scikit-learn  exp(-L / tokens), LatentDirichletAllocation.perplexity
   gensim        2 ** (-L / tokens), 2 ** -LdaModel.log_perplexity
                 L is the bound of all of CORPUS, gamma inferred with the topics fixed. L holds the
@@ -71,6 +77,15 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--seed", type=int, default=0, metavar="S", help="of the coins (default: 0)"
     )
+    parser.add_argument(
+        "--left-to-right", type=int, default=0, metavar="N",
+        help="also estimate the probability of N whole documents; 0: not (default: 0)",
+    )  # fmt: skip
+    parser.add_argument(
+        "--particles", type=int, default=20, metavar="R",
+        help="of the left-to-right estimates (default: 20)",
+    )  # fmt: skip
+    parser.add_argument("--workers", type=int, metavar="P", help="threads (default: one a core)")
     output = parser.add_argument_group("output")
     output.add_argument(
         "--top-words", type=int, default=10, metavar="N",
@@ -89,17 +104,22 @@ class _Report(NamedTuple):
 
 
 def _evaluate(
-    model: "FittedModel", corpus: "Corpus", reference: "Corpus | None", seed: int, n_words: int
+    model: "FittedModel",
+    corpus: "Corpus",
+    reference: "Corpus | None",
+    given: argparse.Namespace,
 ) -> _Report:
     from esvi_shm import metrics
 
+    seed, n_words, workers = given.seed, given.top_words, given.workers
     aligned = metrics.align(corpus, model.words)
     observed, scored = metrics.split_tokens(aligned.corpus, seed)
     lambda_ = model.lambda_
     beta = metrics.point_topics(lambda_)
-    theta = metrics.fold_in(beta, model.alpha, observed)
+    theta = metrics.fold_in(beta, model.alpha, observed, n_workers=workers)
     completion = metrics.completion_perplexity(theta, beta, scored)
-    peers = metrics.held_out_bound(lambda_, model.alpha, model.eta, aligned.corpus)
+    gamma = metrics.infer_gamma(lambda_, model.alpha, aligned.corpus, n_workers=workers)
+    peers = metrics.held_out_bound(lambda_, model.alpha, model.eta, aligned.corpus, gamma)
     # Aligned, so that a reference in other words is an error, not a coherence of -1.
     known = aligned if reference is None else metrics.align(reference, model.words)
     topics = model.topics(max(n_words, COHERENCE_WORDS, DIVERSITY_WORDS))
@@ -124,6 +144,14 @@ def _evaluate(
         "corpus": corpus.name,
         "reference": corpus.name if reference is None else reference.name,
     }
+    if given.left_to_right:
+        whole = metrics.left_to_right(
+            beta, model.alpha, aligned.corpus, given.left_to_right, given.particles, seed, workers
+        )
+        figures["perplexity_left_to_right"] = whole.perplexity
+        figures["left_to_right_documents"] = len(whole.documents)
+        figures["left_to_right_tokens"] = whole.n_tokens
+        figures["particles"] = given.particles
     rows = [
         {
             "number": topic.number,
@@ -159,6 +187,11 @@ def _print_report(report: _Report, with_table: bool) -> None:
         f"{found['reference']}" + (f"; {missing:,} of them never occur there)" if missing else ")"),
         "topic diversity": f"{found['diversity']:.4f}   (top {DIVERSITY_WORDS} words)",
     }
+    if "particles" in found:
+        lines["left-to-right perplexity"] = (
+            f"{found['perplexity_left_to_right']:.2f}   ({found['left_to_right_tokens']:,} tokens "
+            f"in {found['left_to_right_documents']:,} documents, {found['particles']} particles)"
+        )
     for name, value in lines.items():
         print(f"{name:27s}{value}")
 
@@ -178,18 +211,21 @@ def _write_json(report: _Report, path: str) -> None:
 
 def _check(given: argparse.Namespace) -> None:
     """What can be refused before anything is read."""
+    from esvi_shm.config import check_workers
     from esvi_shm.errors import ParameterError
 
     if not 0 <= given.seed < 2**63:
         raise ParameterError("seed", "must be from 0 to 2**63 - 1", given.seed)
+    if given.workers is not None:
+        check_workers(given.workers)
+    if given.particles < 1:
+        raise ParameterError("particles", "must be at least 1", given.particles)
+    if given.left_to_right < 0:
+        raise ParameterError("left_to_right", "must be at least 0", given.left_to_right)
     if given.top_words < 0:
         raise ParameterError("top_words", "must be at least 0", given.top_words)
-    if given.json is not None:
-        folder = os.path.dirname(os.path.abspath(given.json))
-        if os.path.isdir(given.json) or not os.path.isdir(folder):
-            raise ParameterError("json", "must be a file in a folder that exists", given.json)
-        read = (given.corpus, given.reference, given.vocabulary, given.stop_words)
-        command.check_output("json", given.json, read, given.model)
+    read = (given.corpus, given.reference, given.vocabulary, given.stop_words)
+    command.check_output("json", given.json, read, given.model)
 
 
 def _run(given: argparse.Namespace) -> None:
@@ -203,7 +239,7 @@ def _run(given: argparse.Namespace) -> None:
         reference = None
         if given.reference is not None:
             reference = command.read(given, given.reference, progress)
-        report = _evaluate(model, corpus, reference, given.seed, given.top_words)
+        report = _evaluate(model, corpus, reference, given)
     if given.json is not None:
         _write_json(report, given.json)
     _print_report(report, given.top_words > 0)
@@ -211,7 +247,7 @@ def _run(given: argparse.Namespace) -> None:
 
 def main(arguments: list[str] | None = None) -> int:
     """Run the command; returns its exit code."""
-    return command.run("esvi_shm.evaluate", _run, _parser().parse_args(arguments), {})
+    return command.run("esvi_shm.evaluate", _run, _parser().parse_args(arguments), _PARAMETERS)
 
 
 if __name__ == "__main__":

@@ -5,14 +5,21 @@ blocks, gamma in the parts of the workers, all still in shared memory) and puts 
 where they are asked for, so that a large model is never held twice without need.
 """
 
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from esvi_shm.corpus.corpus import Corpus
+from esvi_shm.config import FitConfig
+from esvi_shm.corpus.corpus import Corpus, as_corpus
+from esvi_shm.errors import CorpusError
+from esvi_shm.families.lda.schedule import Schedule
 from esvi_shm.runtime.record import Record, Result
+
+if TYPE_CHECKING:
+    from esvi_shm.metrics import Alignment
 
 #: Rows that are copied at a time where the order changes.
 CHUNK = 4096
@@ -177,6 +184,92 @@ class FittedModel:
                 words = tuple(word for _, word in ranked)
                 weights = tuple(float(-value / pi[k]) for value, _ in ranked)
                 yield Topic(k, float(shares[k]), words, weights)
+
+    def transform(
+        self,
+        corpus: Any,
+        n_workers: int | None = None,
+        *,
+        inference: str | None = None,
+        steps: int = 100,
+        tol: float = 1e-3,
+    ) -> np.ndarray:
+        """E[theta] of unseen documents, the topics being as they are; see `metrics.infer_gamma`.
+
+        Parameters
+        ----------
+        corpus : Corpus, sparse matrix or array of shape (D, V), list of lists of words, or path
+            Words are matched by name where both sides have names, and those that the model does
+            not know are left out; else the columns are the model's words in order.
+        n_workers : int or None
+            Threads; None: one for each core.
+        inference : str or None
+            "vb" or "cvb0"; None: the one that the fit ended with, so that the documents it was
+            fitted to get the theta that they have.
+        steps : int
+            Steps at most.
+        tol : float
+            A document is done when its gamma moves by less than this in a step, on average.
+
+        Returns
+        -------
+        float32 array, shape (D, K)
+            Rows sum to 1. A document without known words has the prior mean.
+
+        Raises
+        ------
+        InputError
+            For a bad corpus or parameter, other columns than the model has words, or no token of
+            a word that the model knows.
+
+        Examples
+        --------
+        >>> parameters = Parameters(
+        ...     np.array([[9.0, 1], [1, 9]], np.float32), None, [], np.full(2, 0.5), np.ones(2)
+        ... )
+        >>> model = FittedModel(parameters, ["sea", "hill"], [], {})
+        >>> model.transform([["sea", "sea", "salt"], ["salt"]]).round(2).tolist()
+        [[0.8299999833106995, 0.17000000178813934], [0.5, 0.5]]
+        """
+        from esvi_shm import metrics
+
+        gamma = metrics.infer_gamma(
+            self.lambda_,
+            self.alpha,
+            self.aligned(as_corpus(corpus)).corpus,
+            steps,
+            tol,
+            inference=inference or self._last_inference(),
+            n_workers=n_workers,
+        )
+        return metrics.mean_of(gamma)
+
+    def aligned(self, corpus: Corpus) -> "Alignment":
+        """A corpus in the model's vocabulary; see `transform`.
+
+        Raises
+        ------
+        CorpusError
+        """
+        from esvi_shm.metrics import Alignment, align
+
+        named = any(word != f"w{v}" for v, word in enumerate(self.words))
+        if named and corpus.vocabulary is not None:
+            return align(corpus, self.words)
+        if corpus.n_words != len(self.words):
+            raise CorpusError(
+                corpus.name,
+                f"without names of words there must be a column for each of the model's "
+                f"{len(self.words)} words, got {corpus.n_words}",
+            )
+        return Alignment(corpus, 0, 0)
+
+    def _last_inference(self) -> str:
+        """The inference of the last pass of the fit."""
+        if not self.summary:
+            return "vb"
+        last = max(math.ceil(self.summary["n_passes"]) - 1, 0)
+        return "cvb0" if Schedule(FitConfig(**self.summary["config"])).cvb0(last) else "vb"
 
     def save(self, folder: str) -> None:
         """Write the model directory; see `esvi_shm.store`."""

@@ -100,6 +100,7 @@ RUNS = {
     "kernel": ["--warm=1", "--repeats=2", "--blocks", "2", "4"],
     "scaling": ["--passes=3", "--seeds=2", "--repeats=1"],
     "memory": ["--passes=2"],
+    "transform": ["--passes=3", "--repeats=1", "--cores", "1"],
     "end_to_end": ["--passes=2", "--repeats=1"],
 }
 
@@ -109,6 +110,8 @@ def test_each_benchmark_runs(name, tiny, capsys):
     pytest.importorskip("matplotlib", reason="an optional extra: pip install esvi_shm[bench]")
     if name == "lda":
         pytest.importorskip("gensim", reason="an optional extra: pip install esvi_shm[bench]")
+        pytest.importorskip("threadpoolctl")
+    if name == "transform":
         pytest.importorskip("threadpoolctl")
     if name == "scaling" and common.machine()["cores"] < 2:
         pytest.skip("two workers need two cores")
@@ -120,6 +123,11 @@ def test_each_benchmark_runs(name, tiny, capsys):
     assert (out / f"{name}-tiny.png").read_bytes().startswith(b"\x89PNG")
     if name == "lda":
         assert set(saved["results"]["curves"]) == {"esvi_shm", "scikit-learn", "gensim"}
+    if name == "transform":
+        assert saved["results"]["documents"] == 8
+        assert saved["results"]["largest_difference"] < 0.02
+        bounds = saved["results"]["bound_per_token"]
+        assert bounds["esvi_shm"] == pytest.approx(bounds["scikit-learn"], abs=1e-3)
 
 
 @pytest.mark.parametrize("name", RUNS)

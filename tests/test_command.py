@@ -3,6 +3,7 @@
 import argparse
 import functools
 import io
+import os
 import subprocess
 import sys
 from dataclasses import fields
@@ -125,3 +126,26 @@ def test_closed_streams_take_what_is_written(monkeypatch):
         print("progress", file=sys.stderr)
 
     assert command.run("name", work, argparse.Namespace(quiet=False), {}) == 0
+
+
+def test_a_file_is_written_whole_or_not_at_all(tmp_path):
+    path = tmp_path / "file"
+    with command.whole_file(str(path)) as file:
+        file.write(b"first")
+        assert not path.exists()
+    assert path.read_bytes() == b"first"
+    mask = os.umask(0)
+    os.umask(mask)
+    assert path.stat().st_mode & 0o777 == 0o666 & ~mask
+    with pytest.raises(KeyboardInterrupt), command.whole_file(str(path)) as file:
+        file.write(b"second")
+        raise KeyboardInterrupt
+    assert path.read_bytes() == b"first"
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_files_are_checked_before_they_are_written(tmp_path):
+    command.check_file("json", str(tmp_path / "file"))
+    for path in (tmp_path, tmp_path / "gone" / "file"):
+        with pytest.raises(ParameterError, match="json must be a file in a folder that exists"):
+            command.check_file("json", str(path))

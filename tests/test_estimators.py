@@ -14,6 +14,7 @@ from esvi_shm.config import FitConfig
 from esvi_shm.corpus import Corpus
 from esvi_shm.errors import CorpusError, ParameterError
 from esvi_shm.runtime import engine
+from tests.naive import simulate
 
 MATRIX = np.random.default_rng(3).poisson(0.5, (30, 12))
 QUICK = {"n_components": 3, "n_workers": 1, "n_passes": 4, "deterministic": True}
@@ -114,6 +115,51 @@ def test_attributes_are_of_the_fit_that_was_not_of_the_one_asked_for():
     np.testing.assert_allclose(transformed.sum(axis=1), 1, rtol=1e-6)
 
 
+@pytest.mark.parametrize("inference", ["vb", "cvb0"])
+def test_transform_of_the_training_documents_is_their_theta_at_a_fixed_point(inference):
+    """Under vb a document may be stuck in its first topics, unless it is folded in afresh."""
+    counts, _ = simulate(40, 30, 3, 60, seed=2)
+    counts[5] = 0
+    lda = LDA(
+        n_components=3, inference=inference, n_workers=2, n_passes=400, tol=0, evaluate_every=0,
+        refold_after=(100, 200, 300), random_state=1,
+    ).fit(counts)  # fmt: skip
+    before = lda.components_.tobytes(), lda.model_.gamma.tobytes()
+    theta = lda.transform(counts)
+    np.testing.assert_allclose(theta, lda.doc_topic_, atol=1e-3)
+    np.testing.assert_allclose(theta[5], 1 / 3, rtol=1e-6)
+    np.testing.assert_allclose(theta.sum(axis=1), 1, rtol=1e-6)
+    assert (lda.components_.tobytes(), lda.model_.gamma.tobytes()) == before
+
+
+def test_transform_runs_on_the_workers_that_were_asked_for(monkeypatch):
+    lda = LDA(**QUICK, random_state=0).fit(MATRIX)
+    asked = []
+    monkeypatch.setattr(
+        "esvi_shm.metrics.inference.for_documents",
+        lambda work, indptr, n_workers: (asked.append(n_workers), work(0, len(indptr) - 1)),
+    )
+    lda.transform(MATRIX)
+    lda.set_params(n_workers=3).transform(MATRIX)
+    lda.set_params(n_workers=None).transform(MATRIX)
+    assert asked == [1, 3, None]
+
+
+def test_words_with_names_are_matched_by_them():
+    documents = [["sea", "ship", "sea"], ["hill", "tree"], ["tree", "hill", "hill"]] * 5
+    lda = LDA(n_components=2, n_workers=1, n_passes=20, random_state=0).fit(documents)
+    theta = lda.transform([["ship", "moss"], ["moss"], ["tree"]])
+    alone = lda.transform([["ship"], ["tree"]])
+    np.testing.assert_array_equal(theta[[0, 2]], alone)
+    np.testing.assert_allclose(theta[1], 0.5)
+    # Columns without names are the model's words in order: hill, sea, ship, tree.
+    np.testing.assert_array_equal(lda.transform(np.array([[0, 0, 1, 0], [0, 0, 0, 1]])), alone)
+    with pytest.raises(CorpusError, match="a column for each of the model's 4 words, got 3"):
+        lda.transform(np.ones((1, 3)))
+    with pytest.raises(CorpusError, match="word in common"):
+        lda.transform([["moss"]])
+
+
 def test_bad_input_is_an_error_before_the_fit():
     with pytest.raises(ParameterError, match="n_topics"):
         LDA(n_components=0).fit(MATRIX)
@@ -124,6 +170,6 @@ def test_bad_input_is_an_error_before_the_fit():
     for nothing in ("", None, "no/such/file.txt", Path("no/such/file.txt")):
         with pytest.raises(CorpusError):
             LDA(n_components=3).fit(nothing)
-    for act in (LDA().topics, lambda: LDA().save("nowhere")):
+    for act in (LDA().topics, lambda: LDA().save("nowhere"), lambda: LDA().transform(MATRIX)):
         with pytest.raises(NotFittedError):
             act()

@@ -160,6 +160,27 @@ def test_reading_options_are_those_of_fit(model, tmp_path):
     assert shown["outside the vocabulary"].startswith("0 words")
 
 
+def test_left_to_right_on_a_sample(model, held_out, tmp_path, capsys):
+    target = tmp_path / "f.json"
+    options = ["--left-to-right", "5", "--particles", "3", "--seed", "2", "--json", str(target)]
+    assert evaluate.main([str(model), str(held_out), *options, "--workers", "1"]) == 0
+    told = json.loads(target.read_text())
+    loaded = store.load(model)
+    corpus = metrics.align(read_corpus(held_out), loaded.words).corpus
+    beta = metrics.point_topics(loaded.lambda_)
+    expected = metrics.left_to_right(beta, loaded.alpha, corpus, 5, 3, 2)
+    assert told["perplexity_left_to_right"] == expected.perplexity
+    assert told["left_to_right_documents"] == 5
+    assert told["left_to_right_tokens"] == expected.n_tokens
+    shown = figures_of(capsys.readouterr().out)["left-to-right perplexity"]
+    assert shown == (
+        f"{expected.perplexity:.2f}   ({expected.n_tokens:,} tokens in 5 documents, 3 particles)"
+    )
+    assert evaluate.main([str(model), str(held_out), "--json", str(target)]) == 0
+    assert "left-to-right" not in capsys.readouterr().out
+    assert "particles" not in json.loads(target.read_text())
+
+
 def test_what_json_has_no_number_for_is_null(tmp_path):
     target = tmp_path / "f.json"
     report = evaluate._Report({"perplexity": math.inf, "npmi": 0.5}, [{"npmi": math.nan}])
@@ -194,6 +215,9 @@ def one_error(arguments: list[object], capsys) -> str:
     [
         (["--seed", "-1"], "--seed must be from 0 to 2**63 - 1, got -1"),
         (["--top-words", "-1"], "--top-words must be at least 0, got -1"),
+        (["--left-to-right", "-1"], "--left-to-right must be at least 0, got -1"),
+        (["--particles", "0"], "--particles must be at least 1, got 0"),
+        (["--workers", "0"], "--workers must be at least 1, got 0"),
         (["--format", "x"], "--format must be one of"),
         (["--transpose"], "--transpose is not for the format text"),
         (["--json", "/nowhere/f.json"], "--json must be a file in a folder that exists"),

@@ -2,7 +2,9 @@
 
     corpus -> align -> split_tokens -> observed half -> fold_in -> theta
                                        scored half, theta -> completion_perplexity
+    topics, corpus -> left_to_right
     top words, corpus -> coherence_npmi, topic_diversity
+    lambda, corpus -> infer_gamma -> mean_of -> theta
     lambda, corpus -> held_out_bound -> the figures of scikit-learn and gensim
 
 Nothing here knows a model or a file: all take arrays and a `Corpus`, so that topics of any
@@ -10,16 +12,16 @@ system can be scored by the same code. Nothing here changes the topics that it i
 """
 
 from esvi_shm.metrics.alignment import Alignment, align
-from esvi_shm.metrics.bounds import HeldOutBound, held_out_bound, infer_gamma
+from esvi_shm.metrics.bounds import HeldOutBound, held_out_bound
 from esvi_shm.metrics.coherence import Coherence, coherence_npmi, topic_diversity
 from esvi_shm.metrics.completion import (
     Completion,
     Half,
     completion_perplexity,
-    fold_in,
-    point_topics,
     split_tokens,
 )
+from esvi_shm.metrics.inference import fold_in, infer_gamma, mean_of, point_topics
+from esvi_shm.metrics.left_to_right import LeftToRight, left_to_right
 
 __all__ = [
     "Alignment",
@@ -27,12 +29,15 @@ __all__ = [
     "Completion",
     "Half",
     "HeldOutBound",
+    "LeftToRight",
     "align",
     "coherence_npmi",
     "completion_perplexity",
     "fold_in",
     "held_out_bound",
     "infer_gamma",
+    "left_to_right",
+    "mean_of",
     "point_topics",
     "split_tokens",
     "topic_diversity",

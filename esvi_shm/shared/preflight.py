@@ -167,7 +167,7 @@ def check_memory(n_bytes: int, what: str) -> None:
     free = free_memory()
     if n_bytes > free:
         raise MemoryShortError(
-            f"not enough memory: {what} takes {_mb(n_bytes)}, {_mb(free)} are free"
+            f"not enough memory: {what} takes {_mib(n_bytes)}, {_mib(free)} are free"
         )
 
 

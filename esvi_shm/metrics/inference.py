@@ -1,0 +1,235 @@
+"""gamma and theta of unseen documents under topics that stay as they are, on all cores.
+
+Under a Dirichlet lambda, as a fit does it for its own documents and peers in their `transform`
+(`infer_gamma`); or under point topics of any system (`fold_in`). One kernel does both:
+`families.lda.unseen`, which says how. Its arithmetic is float32: theta is good to six digits.
+"""
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from esvi_shm.config import choose
+from esvi_shm.corpus.corpus import Corpus
+from esvi_shm.errors import ParameterError
+from esvi_shm.families.lda import unseen
+from esvi_shm.runtime.threads import for_documents
+from esvi_shm.vector import padded
+
+if TYPE_CHECKING:
+    from esvi_shm.metrics.completion import Half
+
+INFERENCES = ("vb", "cvb0")
+#: Rows that are converted at a time.
+CHUNK = 4096
+
+
+def infer_gamma(
+    lambda_: np.ndarray,
+    alpha: np.ndarray,
+    corpus: Corpus,
+    steps: int = 100,
+    tol: float = 1e-3,
+    *,
+    inference: str = "vb",
+    n_workers: int | None = None,
+) -> np.ndarray:
+    """gamma of unseen documents by variational inference, as by scikit-learn's `transform`.
+
+    phi_dvk proportional to E(gamma_dk) E(lambda_vk) / E(pi_k), gamma_d = alpha + sum_v n_dv phi_dv,
+    pi being the column sums of lambda, from phi uniform, until the mean change of a document's
+    gamma is below `tol`. Under vb a document may have several fixed points; this is the one that a
+    fit finds when it folds its documents in afresh.
+
+    Parameters
+    ----------
+    lambda_ : array, shape (V, K)
+        Dirichlet parameters of the topics, greater than 0. Not changed.
+    alpha : array, shape (K,)
+        Prior of the documents, greater than 0.
+    corpus : Corpus
+        Counts may be fractions.
+    steps : int
+        Steps at most, at least 1.
+    tol : float
+    inference : str
+        "vb": E(x) = exp(digamma(x)); "cvb0": E(x) = x.
+    n_workers : int or None
+        Threads; None: one for each core. Their number does not change the result.
+
+    Returns
+    -------
+    float32 array, shape (D, K)
+        alpha for a document without tokens.
+
+    Raises
+    ------
+    ParameterError
+        If shapes do not match, or a number is out of its range.
+
+    Notes
+    -----
+    Blei, Ng, Jordan 2003; `transform` of scikit-learn's decomposition/_lda.py, whose defaults are
+    these and whose start is the same where alpha is symmetric.
+
+    Examples
+    --------
+    >>> corpus = Corpus.from_tokens([["sea", "ship"], []])
+    >>> infer_gamma(np.array([[3.0], [2.0]]), np.array([0.5]), corpus).tolist()
+    [[2.5], [0.5]]
+    """
+    choose("inference", inference, INFERENCES)
+    rule = unseen.make_rule(checked_prior(alpha), inference == "cvb0")
+    shape = (corpus.n_words, len(rule.alpha))
+    if lambda_.shape != shape:
+        raise ParameterError("lambda_", f"must have the shape {shape}", lambda_.shape)
+    stop = _checked_stop(steps, tol, of_theta=False)
+    # Of a large vocabulary a few documents use little.
+    in_use = np.zeros(corpus.n_words, bool)
+    in_use[corpus.indices] = True
+    words = np.flatnonzero(in_use)
+    row_of = np.zeros(corpus.n_words, np.int32)
+    row_of[words] = np.arange(len(words), dtype=np.int32)
+    pi = lambda_.sum(axis=0, dtype=np.float64)
+    topics = unseen.expected_topics(lambda_, pi, words, rule)
+    return _settle(corpus, row_of[corpus.indices], topics, rule, stop, n_workers)
+
+
+def point_topics(lambda_: np.ndarray) -> np.ndarray:
+    """E[beta] in the form that `fold_in` reads.
+
+    Parameters
+    ----------
+    lambda_ : array, shape (V, K)
+        Dirichlet parameters of the topics, or any weights that are not negative. Not changed.
+
+    Returns
+    -------
+    float32 array, shape (V, padded(K))
+        ``lambda_ / lambda_.sum(axis=0)``, zeros beyond K.
+
+    Examples
+    --------
+    >>> topics = point_topics(np.array([[1.0], [3.0]]))
+    >>> topics.shape, topics[:, 0].tolist()
+    ((2, 16), [0.25, 0.75])
+    """
+    n_words, n_topics = lambda_.shape
+    totals = lambda_.sum(axis=0, dtype=np.float64)
+    topics = np.zeros((n_words, padded(n_topics)), np.float32)
+    for first in range(0, n_words, CHUNK):
+        topics[first : first + CHUNK, :n_topics] = lambda_[first : first + CHUNK] / totals
+    return topics
+
+
+def fold_in(
+    topics: np.ndarray,
+    alpha: np.ndarray,
+    corpus: "Corpus | Half",
+    steps: int = 100,
+    tol: float = 1e-6,
+    n_workers: int | None = None,
+) -> np.ndarray:
+    """theta of unseen documents, by the cvb0 fixed point under topics that stay as they are.
+
+    gamma_d = alpha + sum_v n_dv phi_dv with phi_dvk proportional to gamma_dk beta_vk, from
+    gamma_d = alpha + n_d / K. The fixed point is the only one where alpha > 0: it is the mode of
+    a concave function.
+
+    Parameters
+    ----------
+    topics : array, shape (V, K) or (V, padded(K))
+        Probability of each word in each topic; what `point_topics` returns is not copied.
+    alpha : array, shape (K,)
+        Prior of the documents, greater than 0.
+    corpus : Corpus or Half
+        Counts may be fractions.
+    steps : int
+        Steps at most.
+    tol : float
+        A document is done when theta moves by less than this in a step (sum of all topics).
+    n_workers : int or None
+        Threads; None: one for each core. Their number does not change the result.
+
+    Returns
+    -------
+    float32 array, shape (D, K)
+        Rows sum to 1. A document without tokens has the prior mean, alpha / sum(alpha).
+
+    Raises
+    ------
+    ParameterError
+        If the shapes do not match, or a number is out of its range.
+
+    Examples
+    --------
+    >>> topics = point_topics(np.array([[9.0, 1.0], [1.0, 9.0]]))
+    >>> corpus = Corpus.from_sparse(np.array([[50, 0], [0, 0]]))
+    >>> fold_in(topics, np.array([0.1, 0.3]), corpus).round(2).tolist()
+    [[0.9900000095367432, 0.009999999776482582], [0.25, 0.75]]
+    """
+    rule = unseen.make_rule(checked_prior(alpha), cvb0=True)
+    stop = _checked_stop(steps, tol, of_theta=True)
+    packed = pack_topics(topics, len(rule.alpha), corpus.n_words)
+    held = unseen.given_topics(packed)
+    return mean_of(_settle(corpus, corpus.indices, held, rule, stop, n_workers))
+
+
+def mean_of(gamma: np.ndarray) -> np.ndarray:
+    """E[theta] in place of gamma, shape (D, K): rows over their sums."""
+    gamma /= gamma.sum(axis=1, keepdims=True, dtype=np.float64)
+    return gamma
+
+
+def pack_topics(topics: np.ndarray, n_topics: int, n_words: int) -> np.ndarray:
+    """Topics as contiguous float32 rows of a length that vector code can read."""
+    length = padded(n_topics)
+    if topics.ndim != 2 or len(topics) != n_words or topics.shape[1] not in (n_topics, length):
+        rule = f"must have the shape ({n_words}, {n_topics}), padded or not"
+        raise ParameterError("topics", rule, topics.shape)
+    if topics.shape[1] == length:
+        if topics[:, n_topics:].any():
+            raise ParameterError("topics", f"must be 0 beyond the {n_topics} topics", topics.shape)
+        return np.ascontiguousarray(topics, dtype=np.float32)
+    packed = np.zeros((n_words, length), np.float32)
+    packed[:, :n_topics] = topics
+    return packed
+
+
+def checked_prior(alpha: np.ndarray) -> np.ndarray:
+    """A prior of documents as float32, all of it greater than 0."""
+    priors = np.array(alpha, dtype=np.float32)
+    if priors.ndim != 1 or not (np.isfinite(priors) & (priors > 0)).all():
+        raise ParameterError("alpha", "must be a vector of numbers greater than 0", alpha)
+    return priors
+
+
+def _checked_stop(steps: int, tol: float, of_theta: bool) -> unseen.Stop:
+    if steps < 0:
+        raise ParameterError("steps", "must be at least 0", steps)
+    if not tol >= 0:
+        raise ParameterError("tol", "must be at least 0", tol)
+    # An int would be another signature, and compile the kernel again.
+    return unseen.Stop(int(steps), float(tol), of_theta)
+
+
+def _settle(
+    corpus: "Corpus | Half",
+    rows: np.ndarray,
+    topics: unseen.Topics,
+    rule: unseen.Rule,
+    stop: unseen.Stop,
+    n_workers: int | None,
+) -> np.ndarray:
+    """gamma of all documents; `rows` are the numbers of their words' rows in the topics."""
+    gamma = np.empty((len(corpus.indptr) - 1, len(rule.alpha)), np.float32)
+    indptr, counts = (
+        unseen.frozen(corpus.indptr, np.int64), unseen.frozen(corpus.counts, np.float32),
+    )  # fmt: skip
+    numbers = unseen.frozen(rows, np.int32)
+
+    def settle(first: int, last: int) -> None:
+        unseen.settle_documents(first, last, indptr, numbers, counts, topics, rule, stop, gamma)
+
+    for_documents(settle, indptr, n_workers)
+    return gamma

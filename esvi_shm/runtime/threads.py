@@ -1,0 +1,71 @@
+"""Work on documents that changes nothing but its own rows, on threads of this process.
+
+Inference on unseen documents only reads the topics, so it needs none of what a fit's processes
+are for: no owner, no ring, no segment. Kernels hold no GIL; threads share the topics as they lie
+in memory and start at once, where a process first takes about a second to load its kernels, longer
+than most of this work lasts. Threads take ranges of documents as they come, several for each, as
+some documents settle sooner than others.
+"""
+
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from itertools import pairwise
+
+import numpy as np
+
+from esvi_shm.config import check_workers
+from esvi_shm.corpus.split import split_documents
+from esvi_shm.runtime.engine import available_cores
+
+#: Ranges for each thread, and the pairs below which a range is not worth a hand-over.
+RANGES_PER_WORKER, LEAST_PAIRS = 16, 2048
+
+
+def for_documents(
+    work: Callable[[int, int], object], indptr: np.ndarray, n_workers: int | None = None
+) -> None:
+    """Call `work(first, last)` for ranges of documents that together are all of them.
+
+    Parameters
+    ----------
+    work : callable
+        Safe to run on several threads at once for different documents.
+    indptr : int64 array, shape (D + 1,)
+        Row offsets of the documents, as pairs are the work; or what else it takes, summed up.
+    n_workers : int or None
+        Threads at most; None: one for each core that this process may use.
+
+    Raises
+    ------
+    ParameterError
+        If `n_workers` is not a whole number from 1 on.
+    Exception
+        The first that `work` raises.
+
+    Examples
+    --------
+    >>> lengths = np.zeros(3)
+    >>> def measure(first, last):
+    ...     lengths[first:last] = np.diff(indptr)[first:last]
+    >>> indptr = np.array([0, 2, 2, 5])
+    >>> for_documents(measure, indptr, n_workers=2)
+    >>> lengths.tolist()
+    [2.0, 0.0, 3.0]
+    """
+    if n_workers is None:
+        n_workers = available_cores()
+    check_workers(n_workers)
+    n_documents, n_pairs = len(indptr) - 1, int(indptr[-1])
+    n_ranges = min(n_documents, n_workers * RANGES_PER_WORKER, max(1, n_pairs // LEAST_PAIRS))
+    bounds = split_documents(indptr, n_ranges).tolist()
+    if min(n_workers, n_ranges) == 1:
+        for first, last in pairwise(bounds):
+            work(first, last)
+        return
+    threads = ThreadPoolExecutor(min(n_workers, n_ranges))
+    try:
+        for _ in threads.map(work, bounds[:-1], bounds[1:]):
+            pass
+    finally:
+        # Ctrl-C waits for the ranges at hand, not for those that nobody has begun.
+        threads.shutdown(cancel_futures=True)

@@ -1,0 +1,207 @@
+"""gamma of unseen documents is the fixed point of plain NumPy, whatever is left out on the way."""
+
+from itertools import pairwise
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from scipy.special import logsumexp, psi
+
+from esvi_shm.families.lda import unseen
+from esvi_shm.families.lda.unseen import Stop, expected_topics, frozen, make_rule, settle_documents
+from tests.corpus.strategies import matrices
+
+SEEDS = st.integers(0, 2**32 - 1)
+
+
+def settle(lambda_, alpha, matrix, stop, cvb0=False):
+    """The kernel on a dense matrix, float32 (D, K)."""
+    matrix = np.asarray(matrix, np.float32)
+    rule = make_rule(alpha, cvb0)
+    pi = lambda_.sum(axis=0, dtype=np.float64)
+    topics = expected_topics(lambda_, pi, np.arange(len(lambda_)), rule)
+    indptr = np.concatenate([[0], np.cumsum((matrix > 0).sum(axis=1))])
+    rows, counts = np.nonzero(matrix)[1], matrix[matrix > 0]
+    csr = frozen(indptr, np.int64), frozen(rows, np.int32), frozen(counts, np.float32)
+    gamma = np.full((len(matrix), len(alpha)), np.nan, np.float32)
+    settle_documents(0, len(matrix), *csr, topics, rule, stop, gamma)
+    return gamma
+
+
+def naive_step(gamma, lambda_, alpha, row, cvb0=False):
+    """gamma = alpha + sum_v n_v phi_v, phi by its definition, in the log domain."""
+    lambda_ = np.asarray(lambda_, np.float64)
+    log_e = np.log if cvb0 else psi
+    logs = log_e(lambda_) - log_e(lambda_.sum(axis=0)) + log_e(np.asarray(gamma, np.float64))
+    phi = np.exp(logs - logsumexp(logs, axis=1, keepdims=True))
+    return alpha + np.asarray(row, np.float64) @ phi
+
+
+def naive_gamma(lambda_, alpha, row, steps, cvb0=False):
+    gamma = alpha + np.sum(row) / len(alpha)
+    for _ in range(steps):
+        gamma = naive_step(gamma, lambda_, alpha, row, cvb0)
+    return gamma
+
+
+def random_model(seed, n_words, n_topics=None):
+    """Topics with few words each, so that documents end with few topics."""
+    rng = np.random.default_rng(seed)
+    n_topics = n_topics or int(rng.integers(1, 40))
+    lambda_ = rng.gamma(0.2, 20.0, (n_words, n_topics)) + 0.01
+    return lambda_.astype(np.float32), rng.uniform(0.05, 0.6, n_topics)
+
+
+@given(matrices(), SEEDS, st.integers(0, 30), st.booleans())
+def test_steps_are_those_of_the_definition(matrix, seed, steps, cvb0):
+    lambda_, alpha = random_model(seed, matrix.shape[1])
+    gamma = settle(lambda_, alpha, matrix, Stop(steps, 0.0, False), cvb0)
+    for found, row in zip(gamma, matrix, strict=True):
+        expected = naive_gamma(lambda_, alpha, row, steps, cvb0)
+        np.testing.assert_allclose(found / found.sum(), expected / expected.sum(), atol=2e-4)
+        assert found.sum() == pytest.approx(alpha.sum() + row.sum(), rel=1e-5)
+
+
+def sparse_case(seed=0, n_topics=100, n_documents=12):
+    """Documents of three topics out of many, some of them long."""
+    rng = np.random.default_rng(seed)
+    lambda_ = (rng.gamma(0.05, 40.0, (300, n_topics)) + 0.01).astype(np.float32)
+    beta = lambda_ / lambda_.sum(axis=0)
+    matrix = np.array(
+        [
+            rng.multinomial(length, beta[:, rng.integers(0, n_topics, 3)].mean(axis=1))
+            for length in rng.integers(1, 900, n_documents)
+        ]
+    )
+    return lambda_, np.full(n_topics, 0.1), matrix
+
+
+@pytest.mark.parametrize("tol", [1e-2, 1e-3, 1e-5])
+def test_a_whole_step_from_the_result_moves_less_than_the_tolerance(tol):
+    """Over all topics, those that were left out on the way too."""
+    lambda_, alpha, matrix = sparse_case()
+    gamma = settle(lambda_, alpha, matrix, Stop(5000, tol, False))
+    for found, row in zip(gamma, matrix, strict=True):
+        change = np.abs(naive_step(found, lambda_, alpha, row) - found).mean()
+        assert change < 1.05 * tol + 2e-6
+
+
+def test_topics_are_left_out_and_the_result_is_that_of_all():
+    lambda_, alpha, matrix = sparse_case()
+    steps, tol = 8, 1e-3
+    gamma = settle(lambda_, alpha, matrix, Stop(steps, tol, False))
+    of_all = settle(lambda_, alpha, matrix, Stop(steps, 0.0, False))
+    others = 0
+    for found, full, row in zip(gamma, of_all, matrix, strict=True):
+        expected = naive_gamma(lambda_, alpha, row, steps)
+        np.testing.assert_allclose(full, expected, atol=0.01)
+        if np.abs(expected - naive_gamma(lambda_, alpha, row, steps - 1)).mean() > tol:
+            # Not settled so far; sums over fewer topics are rounded otherwise.
+            np.testing.assert_allclose(found, full, atol=0.02)
+            others += (found != full).any()
+    assert others > 1
+
+
+def test_the_last_step_is_over_all_topics():
+    """Also where the steps run out while some are left out: no topic holds what it had then."""
+    lambda_, alpha, matrix = sparse_case()
+    for steps in range(1, 40):
+        gamma = settle(lambda_, alpha, matrix, Stop(steps, 1e-4, False))
+        for found, row in zip(gamma, matrix, strict=True):
+            assert found.sum() == pytest.approx(alpha.sum() + row.sum(), rel=1e-5)
+            expected = naive_gamma(lambda_, alpha, row, steps)
+            assert np.abs(found - expected).max() < 0.02 * row.sum()
+
+
+@pytest.mark.parametrize("cvb0", [False, True])
+def test_a_document_stops_where_it_moves_little(cvb0):
+    """Under cvb0 by the sum of theta's changes here, under vb by the mean of gamma's."""
+    lambda_, alpha = random_model(3, 30, 6)
+    row = np.random.default_rng(0).poisson(2, 30)
+    states = [naive_gamma(lambda_, alpha, row, n, cvb0) for n in range(20)]
+    moved = np.array([np.abs(after - before).sum() for before, after in pairwise(states)])
+    moved /= alpha.sum() + row.sum() if cvb0 else len(alpha)
+    for steps in (3, 8, 15):
+        # Between the change of this step and those of all before.
+        tol = np.sqrt(moved[steps - 1] * moved[: steps - 1].min())
+        assert moved[steps - 1] < tol
+        found = settle(lambda_, alpha, row[None], Stop(100, tol, cvb0), cvb0)[0]
+        errors = [np.abs(found - state).max() for state in states]
+        assert np.argmin(errors) == steps
+
+
+def test_a_pair_without_a_common_topic_goes_through_the_log_domain():
+    """A hundredth of a token of a word elsewhere: E(0.011) is e**-91 of nothing."""
+    lambda_ = np.full((9, 3), 1e-3, np.float32)
+    for k in range(3):
+        lambda_[3 * k : 3 * k + 3, k] = 400
+    alpha = np.full(3, 1e-3)
+    row = np.array([400, 400, 400, 0.01, 0, 0, 0, 0.02, 0], np.float32)
+    for steps in range(8):
+        found = settle(lambda_, alpha, row[None], Stop(steps, 0.0, False))[0]
+        np.testing.assert_allclose(found, naive_gamma(lambda_, alpha, row, steps), rtol=1e-4)
+    assert found[0] > 1200 and 0 < found[1] < 0.02
+
+
+@given(matrices(), SEEDS, st.booleans())
+def test_scales_of_words_and_names_of_topics_do_not_matter(matrix, seed, cvb0):
+    lambda_, alpha = random_model(seed, matrix.shape[1])
+    order = np.random.default_rng(seed).permutation(len(alpha))
+    stop = Stop(20, 0.0, False)
+    plain = settle(lambda_, alpha, matrix, stop, cvb0)
+    np.testing.assert_allclose(
+        settle(lambda_[:, order], alpha[order], matrix, stop, cvb0) / plain.sum(axis=1)[:, None],
+        plain[:, order] / plain.sum(axis=1)[:, None],
+        atol=2e-4,
+    )
+
+
+def test_an_empty_document_has_the_prior_and_ranges_write_their_own_rows():
+    lambda_, alpha, matrix = sparse_case(1)
+    matrix[4] = 0
+    stop = Stop(50, 1e-3, False)
+    whole = settle(lambda_, alpha, matrix, stop)
+    np.testing.assert_array_equal(whole[4], alpha.astype(np.float32))
+    for d in (0, 4, 11):
+        np.testing.assert_array_equal(settle(lambda_, alpha, matrix[[d]], stop)[0], whole[d])
+    monkey = np.full_like(whole, -1)
+    rule = make_rule(alpha, False)
+    topics = expected_topics(lambda_, lambda_.sum(axis=0), np.arange(300), rule)
+    indptr = np.concatenate([[0], np.cumsum((matrix > 0).sum(axis=1))])
+    csr = (
+        frozen(indptr, np.int64), frozen(np.nonzero(matrix)[1], np.int32),
+        frozen(matrix[matrix > 0], np.float32),
+    )  # fmt: skip
+    settle_documents(3, 7, *csr, topics, rule, stop, monkey)
+    np.testing.assert_allclose(monkey[3:7], whole[3:7], rtol=1e-3)
+    assert (monkey[:3] == -1).all() and (monkey[7:] == -1).all()
+
+
+def test_lambda_stays_as_it_is_and_may_be_read_only():
+    lambda_, alpha, matrix = sparse_case(2)
+    before = lambda_.tobytes()
+    lambda_.setflags(write=False)
+    gamma = settle(lambda_, alpha, matrix, Stop(100, 1e-3, False))
+    assert lambda_.tobytes() == before and np.isfinite(gamma).all()
+    # No other machine code for what can be written.
+    n = len(settle_documents.signatures)
+    settle(lambda_.copy(), alpha, matrix, Stop(100, 1e-3, False), cvb0=True)
+    assert len(settle_documents.signatures) == n
+
+
+def test_fractions_of_tokens_leave_a_topic():
+    """Less than a topic's tolerance in all: no topic may be the last to go."""
+    lambda_, alpha, matrix = sparse_case(3)
+    gamma = settle(lambda_, alpha, matrix * np.float32(1e-6), Stop(100, 1e-1, False))
+    np.testing.assert_allclose(
+        gamma.sum(axis=1), alpha.sum() + 1e-6 * matrix.sum(axis=1), rtol=1e-5
+    )
+
+
+def test_frozen_copies_only_what_it_must():
+    array = np.zeros((3, 2), np.float32)
+    assert np.shares_memory(frozen(array, np.float32), array)
+    assert array.flags.writeable and not frozen(array, np.float32).flags.writeable
+    assert not np.shares_memory(frozen(array.T, np.float32), array)
+    assert unseen.given_topics(array[:, :0]).beta.dtype == np.float32

@@ -1,0 +1,106 @@
+"""Inference on threads: as scikit-learn infers, the same on any number of threads, bad input."""
+
+import numpy as np
+import pytest
+
+from esvi_shm.corpus import Corpus
+from esvi_shm.errors import ParameterError
+from esvi_shm.metrics import fold_in, infer_gamma, mean_of, point_topics, split_tokens
+from esvi_shm.runtime import threads
+
+
+@pytest.fixture
+def case():
+    """lambda (V, K), alpha, and a corpus with an empty document and unused words."""
+    rng = np.random.default_rng(4)
+    lambda_ = (rng.gamma(0.1, 20.0, (60, 40)) + 0.01).astype(np.float32)
+    counts = rng.poisson(0.4, (30, 60))
+    counts[7] = 0
+    counts[:, 50:] = 0
+    return lambda_, np.full(40, 0.1), Corpus.from_sparse(counts)
+
+
+@pytest.mark.parametrize("tol", [1e-2, 1e-3])
+def test_scikit_learn_infers_the_same(case, tol):
+    from sklearn.decomposition import LatentDirichletAllocation
+
+    lambda_, alpha, corpus = case
+    peer = LatentDirichletAllocation(
+        40, doc_topic_prior=0.1, max_iter=1, mean_change_tol=tol, random_state=0
+    ).fit(corpus.as_sparse().astype(float))
+    peer.components_ = lambda_.T.astype(float)
+    peer.exp_dirichlet_component_ = np.exp(expected_logs(lambda_)).T
+    theta = mean_of(infer_gamma(lambda_, alpha, corpus, tol=tol))
+    expected = peer.transform(corpus.as_sparse().astype(float))
+    # Each may stop a step before the other, which moves a document of 20 tokens by K tol / 24.
+    assert np.abs(theta - expected).max() < 2 * 40 * tol / 24
+    assert np.abs(theta - expected).mean() < 2e-4
+    np.testing.assert_allclose(theta[7], 1 / 40, rtol=1e-6)
+
+
+def expected_logs(lambda_):
+    from scipy.special import psi
+
+    return psi(lambda_.astype(float)) - psi(lambda_.sum(axis=0, dtype=float))
+
+
+def test_the_number_of_threads_changes_no_bit(case, monkeypatch):
+    lambda_, alpha, corpus = case
+    observed, _ = split_tokens(corpus)
+    topics = point_topics(lambda_)
+
+    def found(n_workers):
+        return [
+            infer_gamma(lambda_, alpha, corpus, n_workers=n_workers),
+            infer_gamma(lambda_, alpha, corpus, inference="cvb0", n_workers=n_workers),
+            fold_in(topics, alpha, observed, n_workers=n_workers),
+        ]
+
+    alone = found(1)
+    monkeypatch.setattr(threads, "LEAST_PAIRS", 1)
+    for n_workers in (2, 7, None):
+        for one, several in zip(alone, found(n_workers), strict=True):
+            np.testing.assert_array_equal(several, one)
+
+
+def test_cvb0_is_the_fold_in_under_the_means(case):
+    lambda_, alpha, corpus = case
+    gamma = infer_gamma(lambda_, alpha, corpus, 2000, 1e-7, inference="cvb0")
+    theta = fold_in(point_topics(lambda_), alpha, corpus, 2000, 1e-7)
+    np.testing.assert_allclose(mean_of(gamma), theta, atol=2e-5)
+    vb = mean_of(infer_gamma(lambda_, alpha, corpus))
+    assert np.abs(vb - theta).max() > 0.05
+
+
+@pytest.mark.parametrize("inference", ["vb", "cvb0"])
+def test_lambda_stays_as_it_is(case, inference):
+    lambda_, alpha, corpus = case
+    before = lambda_.tobytes(), alpha.tobytes()
+    for given in (lambda_, lambda_.astype(np.float64), np.asfortranarray(lambda_)):
+        kept = given.copy()
+        infer_gamma(given, alpha, corpus, inference=inference)
+        np.testing.assert_array_equal(given, kept)
+        assert given.flags.writeable
+    assert (lambda_.tobytes(), alpha.tobytes()) == before
+
+
+@pytest.mark.parametrize(
+    "options, says",
+    [
+        ({"inference": "em"}, "inference must be one of cvb0, vb, got 'em'"),
+        ({"steps": -1}, "steps must be at least 0, got -1"),
+        ({"tol": -0.5}, "tol must be at least 0, got -0.5"),
+        ({"tol": float("nan")}, "tol must be at least 0, got nan"),
+        ({"n_workers": 0}, "n_workers must be at least 1, got 0"),
+    ],
+)
+def test_bad_parameters(case, options, says):
+    with pytest.raises(ParameterError, match=says):
+        infer_gamma(*case, **options)
+
+
+def test_bad_priors(case):
+    lambda_, _, corpus = case
+    for alpha in (np.zeros(40), np.full(40, np.nan), 0.1):
+        with pytest.raises(ParameterError, match="alpha must be a vector of numbers greater"):
+            infer_gamma(lambda_, alpha, corpus)

@@ -1,0 +1,128 @@
+"""The command: ``python -m esvi_shm.infer``, as a user runs it."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from esvi_shm import fit, infer, store
+from esvi_shm.corpus import read_corpus
+from tests.test_fit import write_uci
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory) -> Path:
+    """A model of 4 topics, beside its corpus: 60 documents of 40 words."""
+    folder = tmp_path_factory.mktemp("infer")
+    out = folder / "model"
+    arguments = [write_uci(folder), "--topics", "4", "--passes", "10", "--workers", "1"]
+    assert fit.main([*arguments, "--out", str(out), "--quiet", "--top-words", "0"]) == 0
+    return out
+
+
+@pytest.fixture
+def new(tmp_path) -> Path:
+    """Three documents; the second has no word that the model knows."""
+    path = tmp_path / "new.txt"
+    path.write_text("word1 word2 word2 unheard\nunheard of\nword3\n")
+    return path
+
+
+def test_theta_from_the_shell(model, new, tmp_path):
+    before = {path.name: path.read_bytes() for path in model.iterdir()}
+    out = tmp_path / "theta.npy"
+    command = [sys.executable, "-m", "esvi_shm.infer", model, new, "--out", out, "--workers", "2"]
+    done = subprocess.run(list(map(str, command)), capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert {path.name: path.read_bytes() for path in model.iterdir()} == before
+    theta = np.load(out, allow_pickle=False)
+    loaded = store.load(model)
+    np.testing.assert_array_equal(theta, loaded.transform(read_corpus(new)))
+    assert theta.shape == (3, 4) and theta.dtype == np.float32
+    np.testing.assert_allclose(theta[1], 0.25, rtol=1e-6)
+    lines = done.stdout.splitlines()
+    assert lines[0] == "3 documents, 4 tokens of known words, 3 of 2 unknown ones"
+    assert lines[1].startswith("4 topics, ") and lines[1].endswith(f"saved in {out}")
+    assert "new.txt: 3 documents" in done.stderr
+
+
+def test_csv_holds_the_same_numbers(model, new, tmp_path, capsys):
+    for name in ("theta.npy", "theta.csv"):
+        assert infer.main([str(model), str(new), "--out", str(tmp_path / name), "--quiet"]) == 0
+    assert capsys.readouterr().err == ""
+    lines = (tmp_path / "theta.csv").read_text().splitlines()
+    assert lines[0] == "document,topic_0,topic_1,topic_2,topic_3"
+    rows = np.array([line.split(",") for line in lines[1:]])
+    assert rows[:, 0].tolist() == ["0", "1", "2"]
+    np.testing.assert_array_equal(rows[:, 1:].astype(np.float32), np.load(tmp_path / "theta.npy"))
+
+
+def test_steps_and_tolerance_are_honoured(model, new, tmp_path):
+    out = tmp_path / "theta.npy"
+    found = []
+    for options in ([], ["--steps", "1"], ["--tol", "9"]):
+        assert infer.main([str(model), str(new), "--out", str(out), *options, "--quiet"]) == 0
+        found.append(np.load(out))
+    np.testing.assert_array_equal(found[1], found[2])
+    assert np.abs(found[0] - found[1]).max() > 0.01
+
+
+def test_a_failed_write_leaves_the_older_file(model, new, tmp_path, monkeypatch, capsys):
+    out = tmp_path / "theta.csv"
+    out.write_text("older")
+
+    def full(*arguments):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(os, "fsync", full)
+    assert infer.main([str(model), str(new), "--out", str(out), "--quiet"]) == 1
+    assert "No space left" in capsys.readouterr().err
+    assert out.read_text() == "older"
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["new.txt", "theta.csv"]
+
+
+@pytest.mark.parametrize(
+    "arguments, says",
+    [
+        (["--out", "theta.txt"], "--out must end with .npy or .csv, got 'theta.txt'"),
+        (["--out", "/nowhere/t.npy"], "--out must be a file in a folder that exists"),
+        (["--workers", "0"], "--workers must be at least 1, got 0"),
+        (["--steps", "0"], "--steps must be at least 1, got 0"),
+        (["--tol", "nan"], "--tol must be at least 0, got nan"),
+        (["--format", "x"], "--format must be one of"),
+        (["--transpose"], "--transpose is not for the format text"),
+    ],
+)
+def test_bad_options(arguments, says, model, new, tmp_path, capsys):
+    out = ["--out", str(tmp_path / "theta.npy")]
+    assert infer.main([str(model), str(new), *out, *arguments]) == 2
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    assert captured.err.splitlines()[-1].startswith(f"esvi_shm.infer: error: {says}")
+    assert not (tmp_path / "theta.npy").exists()
+
+
+def test_bad_models_and_corpora(model, new, tmp_path, capsys):
+    foreign = tmp_path / "foreign.txt"
+    foreign.write_text("ash bay\n")
+    for given, says in (
+        ((tmp_path / "gone", new), "gone: not a model"),
+        ((model, tmp_path / "gone.txt"), "gone.txt: there is no such file"),
+        ((model, foreign), "foreign.txt: there must be a word in common"),
+    ):
+        assert infer.main([*map(str, given), "--out", str(tmp_path / "t.npy"), "--quiet"]) == 2
+        assert says in capsys.readouterr().err
+
+
+def test_the_help_imports_nothing_heavy():
+    code = (
+        "import sys\nfrom esvi_shm import infer\n"
+        "try: infer.main(['--help'])\nexcept SystemExit: pass\n"
+        "assert not {'numpy', 'numba', 'scipy', 'sklearn'} & set(sys.modules)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert "gamma_dk = alpha_k + sum_v n_dv phi_dvk" in done.stdout
