@@ -2,11 +2,13 @@
 
 import itertools
 import json
+from functools import partial
 
 import numpy as np
 import pytest
 
 from bench import common, peers, quality, quality_records, quality_report
+from esvi_shm.config import FitConfig
 from esvi_shm.corpus.corpus import Corpus
 
 K = 3
@@ -208,7 +210,9 @@ def test_bounds_of_real_fits(folder):
     assert (": met |" in row) == won
 
 
-def test_topics_of_a_real_fit_are_those_of_the_words(corpus):
+def test_topics_of_a_real_fit_are_those_of_the_words(corpus, monkeypatch):
+    # Several blocks, so that their words are in another order.
+    monkeypatch.setattr(quality, "FitConfig", partial(FitConfig, n_blocks=4))
     _, (first, last) = quality.fit_ours(corpus, K, 0.1, 0.05, 0, [2, 1], "cvb0")
     assert (first.steps, last.steps) == (1, 2) and first.seconds > 0
     words = np.asarray(corpus.as_sparse().sum(axis=0)).ravel()
