@@ -20,8 +20,24 @@ class Topics(NamedTuple):
 
     steps: int
     seconds: float
+    cpu: float  # the same in seconds of the processor, which other work beside does not lengthen
     lambda_: np.ndarray  # (V, K)
     alpha: np.ndarray  # (K,)
+
+
+class Clock:
+    """Seconds of the wall and of this process's processor, while it is not paused."""
+
+    def __init__(self) -> None:
+        self.seconds = self.cpu = 0.0
+
+    def __enter__(self) -> "Clock":
+        self._began = time.perf_counter(), time.process_time()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.seconds += time.perf_counter() - self._began[0]
+        self.cpu += time.process_time() - self._began[1]
 
 
 class State(NamedTuple):
@@ -49,18 +65,17 @@ def fit_scikit_learn(
     from sklearn.decomposition import LatentDirichletAllocation
 
     noted: list[Topics] = []
-    steps, seconds = 0, 0.0
+    steps, clock = 0, Clock()
 
     class Timed(LatentDirichletAllocation):
         def _em_step(self, *args: Any, **options: Any) -> None:
-            nonlocal steps, seconds
-            began = time.perf_counter()
-            super()._em_step(*args, **options)
-            seconds += time.perf_counter() - began
+            nonlocal steps
+            with clock:
+                super()._em_step(*args, **options)
             steps += 1
             if steps in at:
-                topics = self.components_.T.copy()
-                noted.append(Topics(steps, seconds, topics, np.full(n_topics, alpha)))
+                topics, prior = self.components_.T.copy(), np.full(n_topics, alpha)
+                noted.append(Topics(steps, clock.seconds, clock.cpu, topics, prior))
 
         def infer(self, X: Any, components: np.ndarray) -> np.ndarray:
             self.components_ = components
@@ -120,27 +135,27 @@ def fit_gensim(
     documents = as_lists(corpus)
     updates_a_pass = -(-len(documents) // chunk)
     noted: list[Topics] = []
-    updates = 0
-    began = paused = 0.0
+    updates, clock = 0, Clock()
 
     class Timed(LdaModel):
         def do_mstep(self, *args: Any, **options: Any) -> None:
-            nonlocal updates, paused
+            nonlocal updates
             super().do_mstep(*args, **options)
             updates += 1
             if updates % updates_a_pass == 0 and updates // updates_a_pass in at:
-                now = time.perf_counter()
+                clock.__exit__()
                 topics, prior = self.state.get_lambda().T.copy(), np.array(self.alpha)
-                noted.append(Topics(updates // updates_a_pass, now - began - paused, topics, prior))
-                paused += time.perf_counter() - now
+                steps = updates // updates_a_pass
+                noted.append(Topics(steps, clock.seconds, clock.cpu, topics, prior))
+                clock.__enter__()
 
     model = Timed(
         num_topics=n_topics, id2word={v: corpus.word(v) for v in range(corpus.n_words)},
         alpha=np.full(n_topics, alpha), eta=eta, passes=max(at), chunksize=chunk, eval_every=None,
         random_state=seed,
     )  # fmt: skip
-    began = time.perf_counter()
-    model.update(documents)
+    with clock:
+        model.update(documents)
     return model, noted
 
 
@@ -190,17 +205,18 @@ def fit_tomotopy(
         if document:
             model.add_doc([str(v) for v, count in document for _ in range(int(count))])
     noted: list[Topics] = []
-    done, seconds = 0, 0.0
+    done, clock = 0, Clock()
     for steps in sorted(at):
-        began = time.perf_counter()
-        model.train(steps - done, workers=1)
-        done, seconds = steps, seconds + time.perf_counter() - began
+        with clock:
+            model.train(steps - done, workers=1)
+        done = steps
         # It knows only the words that occur; another one has the prior alone.
         topics = np.full((corpus.n_words, n_topics), eta)
         words = [int(word) for word in model.used_vocabs]
         for k in range(n_topics):
             topics[words, k] = model.get_topic_word_dist(k, normalize=False)
-        noted.append(Topics(steps, seconds, topics, np.array(model.alpha, np.float64)))
+        prior = np.array(model.alpha, np.float64)
+        noted.append(Topics(steps, clock.seconds, clock.cpu, topics, prior))
     return model, noted
 
 

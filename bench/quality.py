@@ -6,9 +6,11 @@
 
 The scorer is document completion, `esvi_shm.metrics`: point topics E[beta] of any system, its own
 alpha, the same coins. Seconds are those of training alone, one thread each, kernels compiled
-before: esvi_shm its start and its passes; a peer as told in `bench.peers`. For the curves a peer is
-scored on its way, outside its clock; esvi_shm has a fit of its own for each number of passes,
-since what a pass does depends on how many there are.
+before: esvi_shm its start and its passes; a peer as told in `bench.peers`. They are kept by the
+wall's clock and by the processor's, which is the one to compare where other work runs beside; that
+of esvi_shm holds its last evaluation as well. For the curves a peer is scored on its way, outside
+its clock; esvi_shm has a fit of its own for each number of passes, since what a pass does depends
+on how many there are.
 
 With `--bound` the ELBO (L, by `bench.score`) of whole corpora is found instead, at
 alpha = eta = 0.1.
@@ -28,6 +30,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
+import psutil
 
 from bench import common, peers, quality_report, score
 from bench.quality_records import GRID, OURS, Records, choose
@@ -35,6 +38,7 @@ from esvi_shm import metrics
 from esvi_shm.config import FitConfig
 from esvi_shm.corpus.corpus import Corpus
 from esvi_shm.runtime import engine
+from esvi_shm.runtime.record import Observer, Record
 
 CORPORA = ("ap", "kos", "nips", "nyt9k", "reuters21578", "poliblog5k", "20news")
 BOUND_PRIORS = (0.1, 0.1)
@@ -51,6 +55,24 @@ class System(NamedTuple):
     package: str | None = None
 
 
+class _Cpu(Observer):
+    """Processor seconds of the workers, from when they are ready until after the last bound."""
+
+    seconds = began = 0.0
+
+    def stage(self, name: str) -> None:
+        if name == "start":
+            self.began = self._of_workers()
+
+    def evaluated(self, record: Record) -> None:
+        self.seconds = self._of_workers() - self.began
+
+    @staticmethod
+    def _of_workers() -> float:
+        times = [child.cpu_times() for child in psutil.Process().children()]
+        return sum(t.user + t.system for t in times)
+
+
 def fit_ours(
     corpus: Corpus,
     n_topics: int,
@@ -58,25 +80,27 @@ def fit_ours(
     eta: float,
     seed: int,
     at: Collection[int],
-    inference: str,
+    **options: Any,
 ) -> tuple[Any, list[peers.Topics]]:
     """esvi_shm, one worker, a fit for each number of passes; also returns the last result."""
     noted = []
     for passes in sorted(at):
         config = FitConfig(
-            n_topics=n_topics, alpha=alpha, eta=eta, inference=inference, n_passes=passes,
-            tol=0.0, evaluate_every=0, n_workers=1, seed=seed,
+            n_topics=n_topics, alpha=alpha, eta=eta, n_passes=passes, seed=seed,
+            tol=0.0, evaluate_every=0, n_workers=1, **options,
         )  # fmt: skip
-        result = engine.fit(corpus, config)
+        cpu = _Cpu()
+        result = engine.fit(corpus, config, cpu)
         lambda_ = np.empty_like(result.lambda_rows)
         lambda_[result.word_ids] = result.lambda_rows
-        noted.append(peers.Topics(passes, result.fit_seconds, lambda_, result.alpha))
+        seconds = (result.fit_seconds, cpu.seconds)
+        noted.append(peers.Topics(passes, *seconds, lambda_, result.alpha))
     return result, noted
 
 
 def systems(options: argparse.Namespace) -> dict[str, System]:
     """Those asked for whose package is installed."""
-    known = {name: System(partial(fit_ours, inference=name), options.passes) for name in OURS}
+    known = {name: System(partial(fit_ours, **how), options.passes) for name, how in OURS.items()}
     known |= {
         "scikit-learn": System(peers.fit_scikit_learn, options.iterations),
         "gensim": System(
@@ -138,7 +162,7 @@ def fit_and_score(
         test = complete(topics, parts.test)
         records.add(
             part="state", **key, steps=topics.steps, seconds=round(topics.seconds, 4),
-            load=round(os.getloadavg()[0], 2),
+            cpu=round(topics.cpu, 4), load=round(os.getloadavg()[0], 2),
             validation=complete(topics, parts.validation).perplexity, test=test.perplexity,
             log_likelihood=np.round(test.log_likelihood, 3).tolist(),
         )  # fmt: skip
@@ -181,7 +205,7 @@ def held_out(
 
 def _uniform(corpus: Corpus, n_topics: int) -> peers.Topics:
     """Topics that say nothing."""
-    return peers.Topics(0, 0.0, np.ones((corpus.n_words, n_topics)), np.ones(n_topics))
+    return peers.Topics(0, 0.0, 0.0, np.ones((corpus.n_words, n_topics)), np.ones(n_topics))
 
 
 def bounds(
@@ -209,7 +233,9 @@ def bounds(
             gamma = score.settle_documents(corpus, state.gamma, state.lambda_, alpha)
             seconds, lambda_ = state.seconds, state.lambda_
         else:
-            result, (topics,) = fit_ours(corpus, n_topics, alpha, eta, seed, [steps], called)
+            result, (topics,) = fit_ours(
+                corpus, n_topics, alpha, eta, seed, [steps], **OURS[called]
+            )
             gamma, lambda_ = np.concatenate(result.gamma_shards), topics.lambda_
             seconds = topics.seconds
         elbo = score.elbo(corpus, gamma, lambda_, alpha, eta) / corpus.n_tokens

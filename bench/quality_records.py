@@ -12,7 +12,15 @@ from typing import Any
 
 Record = dict[str, Any]
 
-OURS = ("cvb0", "anneal", "vb")
+#: More passes than any fit has: the power of tempering stays at its first.
+ALWAYS = 1_000_000
+#: Our systems, as options of a fit.
+OURS: dict[str, dict[str, Any]] = {
+    "cvb0": {"inference": "cvb0"},
+    "cvb0, tempered throughout": {"inference": "cvb0", "temper_passes": ALWAYS},
+    "anneal": {"inference": "anneal"},
+    "vb": {"inference": "vb"},
+}
 #: The (alpha, eta) of which each system takes its best.
 GRID = tuple(itertools.product((0.05, 0.1), (0.01, 0.05, 0.1)))
 

@@ -24,7 +24,7 @@ class Point(NamedTuple):
     """Means over seeds after so many steps."""
 
     steps: int
-    seconds: float
+    cpu: float  # seconds of the processor
     perplexity: float
 
 
@@ -79,7 +79,7 @@ def find(records: Records, **key: Any) -> Found | None:
     steps = sorted({r["steps"] for r in states})
     by_steps = {n: [r for r in states if r["steps"] == n and r["seed"] in seeds] for n in steps}
     curve = [
-        Point(n, _mean(r["seconds"] for r in same), _mean(r["test"] for r in same))
+        Point(n, _mean(r["cpu"] for r in same), _mean(r["test"] for r in same))
         for n, same in by_steps.items()
     ]
     (test,) = records.find(part="test", corpus=key["corpus"], split=key["split"])[:1]
@@ -126,18 +126,21 @@ def tables(table: Table) -> list[str]:
     lines += _rows(
         ["", *systems], cells(lambda f: f"{f.last.perplexity:.1f} ± {f.draws.std():.1f}")
     )
-    lines += ["Chosen alpha, eta; steps; seconds of fitting:", ""]
+    lines += ["Chosen alpha, eta; steps; processor seconds of fitting:", ""]
     lines += _rows(
         ["", *systems],
         cells(
             lambda f: (
-                f"{f.priors['alpha']:g}, {f.priors['eta']:g}; {f.last.steps}; {f.last.seconds:.2f}"
+                f"{f.priors['alpha']:g}, {f.priors['eta']:g}; {f.last.steps}; {f.last.cpu:.2f}"
             )
         ),
     )
     rows = [row for corpus, of in table.items() for row in _against_peers(corpus, of)]
     if rows:
-        lines += ["Against the peer with the least perplexity, and the seconds of tomotopy:", ""]
+        lines += [
+            "Against the peer with the least perplexity, and the processor seconds of tomotopy:",
+            "",
+        ]
         head = ["", "ours", "best peer", "peer's perplexity over ours", "tomotopy's seconds over "
                 "ours", "passes the best peer after"]  # fmt: skip
         lines += _rows(head, rows)
@@ -158,12 +161,12 @@ def _against_peers(corpus: str, of: dict[str, Found]) -> list[list[str]]:
         error = (peers[best].draws / ours.draws).std()
         speed, sooner = "", "never"
         if "tomotopy" in peers:
-            times = peers["tomotopy"].last.seconds / ours.last.seconds
+            times = peers["tomotopy"].last.cpu / ours.last.cpu
             speed = f"{times:.1f} ({_met(times >= SPEED_TARGET)})"
         passing = next((p for p in ours.curve if p.perplexity <= goal.perplexity), None)
         if passing:
-            times = goal.seconds / passing.seconds
-            sooner = f"{passing.steps} passes, {passing.seconds:.2f} s: {times:.1f} times sooner"
+            times = goal.cpu / passing.cpu
+            sooner = f"{passing.steps} passes, {passing.cpu:.2f} s: {times:.1f} times sooner"
         shown = f"{ratio:.4f} ± {error:.4f} ({_met(ratio >= RATIO_TARGET)})"
         rows.append([corpus, name, best, shown, speed, sooner])
     return rows
@@ -203,6 +206,8 @@ def bound_table(records: list[Record], n_topics: int) -> list[str]:
 
 def draw(figure: Any, table: Table) -> None:
     """Perplexity against seconds, a panel for each corpus."""
+    from matplotlib.ticker import LogLocator
+
     columns = min(len(table), 3)
     rows = -(-len(table) // columns)
     panels = figure.subplots(rows, columns, squeeze=False).ravel()
@@ -213,16 +218,19 @@ def draw(figure: Any, table: Table) -> None:
         for name, found in of.items():
             color, mark = marks[name]
             (lines[name],) = axes.plot(
-                [p.seconds for p in found.curve], [p.perplexity for p in found.curve],
+                [p.cpu for p in found.curve], [p.perplexity for p in found.curve],
                 marker=mark, color=color, ms=3.5, lw=1.2, ls="-" if name in OURS else "--",
             )  # fmt: skip
         best = min(found.last.perplexity for found in of.values())
         # The first steps lie far above all that matters.
         axes.set_ylim(best * 0.98, best * 1.3)
         axes.set_xscale("log")
+        axes.xaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
+        axes.xaxis.set_major_formatter("{x:g}")
+        axes.xaxis.set_minor_formatter("")
         axes.set_title(corpus, fontsize=9)
         axes.grid(alpha=0.3, which="both", lw=0.5)
-        axes.set_xlabel("seconds of fitting (log scale)", fontsize=8)
+        axes.set_xlabel("processor seconds of fitting", fontsize=8)
         axes.set_ylabel("perplexity of test documents", fontsize=8)
         axes.tick_params(labelsize=7)
     for axes in panels[len(table) :]:

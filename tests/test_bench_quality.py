@@ -52,7 +52,8 @@ def fits(monkeypatch):
             for steps in at:
                 blur = 10.0 * abs(eta - 0.05) + abs(alpha - 0.1) + 1.0 / steps
                 topics = np.repeat((words + 1000.0 * blur)[:, None], n_topics, axis=1)
-                noted.append(peers.Topics(steps, 0.1 * steps, topics, np.full(n_topics, alpha)))
+                prior = np.full(n_topics, alpha)
+                noted.append(peers.Topics(steps, 0.2 * steps, 0.1 * steps, topics, prior))
             return None, noted
 
         return fit
@@ -213,8 +214,8 @@ def test_bounds_of_real_fits(folder):
 def test_topics_of_a_real_fit_are_those_of_the_words(corpus, monkeypatch):
     # Several blocks, so that their words are in another order.
     monkeypatch.setattr(quality, "FitConfig", partial(FitConfig, n_blocks=4))
-    _, (first, last) = quality.fit_ours(corpus, K, 0.1, 0.05, 0, [2, 1], "cvb0")
-    assert (first.steps, last.steps) == (1, 2) and first.seconds > 0
+    _, (first, last) = quality.fit_ours(corpus, K, 0.1, 0.05, 0, [2, 1], inference="cvb0")
+    assert (first.steps, last.steps) == (1, 2) and first.seconds > 0 and first.cpu >= 0
     words = np.asarray(corpus.as_sparse().sum(axis=0)).ravel()
     np.testing.assert_allclose(last.lambda_.sum(axis=1) - K * 0.05, words, rtol=1e-4, atol=1e-5)
 
@@ -227,5 +228,5 @@ def test_tomotopys_topics_are_its_counts_in_our_vocabulary(corpus, learn):
     for topics in noted:
         np.testing.assert_allclose(topics.lambda_.sum(axis=1), words + K * 0.05, rtol=1e-5)
     assert [topics.steps for topics in noted] == [4, 30]
-    assert noted[1].seconds > noted[0].seconds
+    assert noted[1].seconds > noted[0].seconds and noted[1].cpu > noted[0].cpu
     assert np.allclose(noted[1].alpha, 0.1) != learn
