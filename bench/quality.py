@@ -80,14 +80,16 @@ def fit_ours(
     eta: float,
     seed: int,
     at: Collection[int],
-    **options: Any,
+    inference: str,
+    temper: int | None = None,
 ) -> tuple[Any, list[peers.Topics]]:
     """esvi_shm, one worker, a fit for each number of passes; also returns the last result."""
     noted = []
     for passes in sorted(at):
         config = FitConfig(
             n_topics=n_topics, alpha=alpha, eta=eta, n_passes=passes, seed=seed,
-            tol=0.0, evaluate_every=0, n_workers=1, **options,
+            tol=0.0, evaluate_every=0, n_workers=1, inference=inference,
+            temper_passes=None if temper is None else temper * passes,
         )  # fmt: skip
         cpu = _Cpu()
         result = engine.fit(corpus, config, cpu)

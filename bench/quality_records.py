@@ -12,12 +12,12 @@ from typing import Any
 
 Record = dict[str, Any]
 
-#: More passes than any fit has: the power of tempering stays at its first.
-ALWAYS = 1_000_000
-#: Our systems, as options of a fit.
+#: Our systems, as options of a fit; `temper` is temper_passes over passes. Above 1 the power of
+#: tempering has not come to 1 when the fit ends: with 2 it ends at 0.9, with 10,000 at 0.8.
 OURS: dict[str, dict[str, Any]] = {
     "cvb0": {"inference": "cvb0"},
-    "cvb0, tempered throughout": {"inference": "cvb0", "temper_passes": ALWAYS},
+    "cvb0, power to 0.9": {"inference": "cvb0", "temper": 2},
+    "cvb0, power 0.8": {"inference": "cvb0", "temper": 10_000},
     "anneal": {"inference": "anneal"},
     "vb": {"inference": "vb"},
 }

@@ -10,6 +10,7 @@ import pytest
 from bench import common, peers, quality, quality_records, quality_report
 from esvi_shm.config import FitConfig
 from esvi_shm.corpus.corpus import Corpus
+from esvi_shm.families.lda.schedule import Schedule
 
 K = 3
 
@@ -218,6 +219,22 @@ def test_topics_of_a_real_fit_are_those_of_the_words(corpus, monkeypatch):
     assert (first.steps, last.steps) == (1, 2) and first.seconds > 0 and first.cpu >= 0
     words = np.asarray(corpus.as_sparse().sum(axis=0)).ravel()
     np.testing.assert_allclose(last.lambda_.sum(axis=1) - K * 0.05, words, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("name", "power"), [("cvb0", 1.0), ("cvb0, power to 0.9", 0.9), ("cvb0, power 0.8", 0.8)]
+)
+def test_the_power_that_our_systems_end_with(corpus, monkeypatch, name, power):
+    configs = []
+
+    def stop(corpus, config, observer):
+        configs.append(config)
+        raise InterruptedError
+
+    monkeypatch.setattr(quality.engine, "fit", stop)
+    with pytest.raises(InterruptedError):
+        quality.fit_ours(corpus, K, 0.1, 0.05, 0, [50], **quality_records.OURS[name])
+    assert Schedule(configs[0]).power(49) == pytest.approx(power, abs=0.003)
 
 
 @pytest.mark.parametrize("learn", [False, True])
