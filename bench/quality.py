@@ -33,7 +33,7 @@ import numpy as np
 import psutil
 
 from bench import common, peers, quality_report, score
-from bench.quality_records import GRID, OURS, Records, choose
+from bench.quality_records import GRID, OURS, PEERS, Records, choose
 from esvi_shm import metrics
 from esvi_shm.config import FitConfig
 from esvi_shm.corpus.corpus import Corpus
@@ -251,9 +251,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("data", type=Path, nargs="?", help="folder with docword.NAME.txt.gz")
     parser.add_argument("--corpora", nargs="+", default=list(CORPORA), metavar="NAME")
     parser.add_argument("--topics", type=int, nargs="+", default=[64, 128], metavar="K")
-    parser.add_argument("--systems", nargs="+", metavar="NAME", help="default: all",
-                        choices=(*OURS, "scikit-learn", "gensim", "tomotopy",
-                                 "tomotopy, learning alpha"))  # fmt: skip
+    parser.add_argument("--systems", nargs="+", metavar="NAME", choices=(*OURS, *PEERS),
+                        help=f"of {'; '.join((*OURS, *PEERS))} (default: all)")  # fmt: skip
     parser.add_argument("--seeds", type=int, default=3, help="fits with the chosen priors")
     parser.add_argument("--split-seed", type=int, default=0, help="of the held-out documents")
     parser.add_argument("--passes", type=int, default=100, help="of esvi_shm")

@@ -21,6 +21,7 @@ OURS: dict[str, dict[str, Any]] = {
     "anneal": {"inference": "anneal"},
     "vb": {"inference": "vb"},
 }
+PEERS = ("scikit-learn", "gensim", "tomotopy", "tomotopy, learning alpha")
 #: The (alpha, eta) of which each system takes its best.
 GRID = tuple(itertools.product((0.05, 0.1), (0.01, 0.05, 0.1)))
 
