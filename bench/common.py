@@ -23,7 +23,7 @@ from esvi_shm.corpus.corpus import Corpus
 from esvi_shm.corpus.readers import read_corpus
 from esvi_shm.errors import CorpusError
 
-PACKAGES = ("numpy", "scipy", "numba", "scikit-learn", "gensim")
+PACKAGES = ("numpy", "scipy", "numba", "scikit-learn", "gensim", "tomotopy")
 
 
 def options_of(doc: str, passes: int | None = None) -> argparse.ArgumentParser:
@@ -147,7 +147,15 @@ def save(
     path = options.out / f"{stem}.json"
     path.write_text(json.dumps(saved, indent=1) + "\n")
     print(f"saved {path}")
-    if draw is None or not has("matplotlib"):
+    if draw is not None:
+        paint(options.out / f"{stem}.png", facts, draw, size)
+
+
+def paint(
+    path: Path, facts: dict[str, Any], draw: Callable[[Any], None], size: tuple[float, float]
+) -> None:
+    """Save what `draw` paints on a matplotlib figure of so many inches, where matplotlib is."""
+    if not has("matplotlib"):
         return
     import matplotlib
 
@@ -160,7 +168,6 @@ def save(
     draw(figure)
     made = f"{facts['processor']}, {facts['cores']} cores, {facts['date']}"
     figure.text(0.995, 0.005, made, size=6, color="0.4", ha="right", va="bottom")
-    path = options.out / f"{stem}.png"
     figure.savefig(path, dpi=150)
     print(f"saved {path}")
 

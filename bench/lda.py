@@ -83,11 +83,12 @@ def systems(corpus: Corpus, options: argparse.Namespace) -> dict[str, Callable[[
     passes = [n for n in PASSES if n < options.passes] + [options.passes]
 
     def scikit_learn(seed: int) -> list[Point]:
-        states = peers.scikit_learn(corpus, *priors, options.iterations, seed)
+        states = peers.scikit_learn(corpus, *priors, seed, range(1, options.iterations + 1))
         return peer_points(states, corpus, options)
 
     def gensim(seed: int) -> list[Point]:
-        states = peers.gensim(corpus, *priors, options.gensim_passes, options.chunk, seed)
+        at = range(1, options.gensim_passes + 1)
+        states = peers.gensim(corpus, *priors, seed, at, options.chunk)
         return peer_points(states, corpus, options)
 
     compared: dict[str, Callable[[int], list[Point]]] = {

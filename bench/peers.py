@@ -1,18 +1,43 @@
-"""The peers of `bench.lda`, each run by its own public fit, with the topics noted as it goes.
+"""The peers of `bench.lda` and `bench.quality`, each run by its own public fit, noted as it goes.
 
-A subclass stops the clock while it copies the topics after each update, and that is all that it
-changes. A state is (updates, seconds so far, lambda (V, K), gamma (D, K)); gamma is the peer's
-own, inferred under those topics by its own code, outside the clock.
+A subclass stops the clock while it copies the topics after the updates that are asked for, and
+that is all that it changes (tomotopy is trained in several calls instead). A state has gamma
+besides: the peer's own, inferred under those topics by its own code, outside the clock.
 """
 
 import time
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from itertools import pairwise
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from esvi_shm.corpus.corpus import Corpus
+
+
+class Topics(NamedTuple):
+    """The topics of a system after so many passes or iterations, and its prior of documents."""
+
+    steps: int
+    seconds: float
+    cpu: float  # the same in seconds of the processor, which other work beside does not lengthen
+    lambda_: np.ndarray  # (V, K)
+    alpha: np.ndarray  # (K,)
+
+
+class Clock:
+    """Seconds of the wall and of this process's processor, while it is not paused."""
+
+    def __init__(self) -> None:
+        self.seconds = self.cpu = 0.0
+
+    def __enter__(self) -> "Clock":
+        self._began = time.perf_counter(), time.process_time()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.seconds += time.perf_counter() - self._began[0]
+        self.cpu += time.process_time() - self._began[1]
 
 
 class State(NamedTuple):
@@ -24,24 +49,33 @@ class State(NamedTuple):
     gamma: np.ndarray
 
 
-def scikit_learn(
-    corpus: Corpus, n_topics: int, alpha: float, eta: float, iterations: int, seed: int
-) -> Iterator[State]:
+def fit_scikit_learn(
+    corpus: Corpus, n_topics: int, alpha: float, eta: float, seed: int, at: Collection[int]
+) -> tuple[Any, list[Topics]]:
     """LatentDirichletAllocation, batch, one job; the clock counts its iterations alone.
 
     In float32, which it takes as well and which is the faster for it; left out of its seconds
     are its checks of the input, its initial draw and its final bound.
+
+    Returns
+    -------
+    model, topics
+        Topics after each number of iterations in `at`, whose largest ends the fit.
     """
     from sklearn.decomposition import LatentDirichletAllocation
 
-    noted: list[tuple[float, np.ndarray]] = []
+    noted: list[Topics] = []
+    steps, clock = 0, Clock()
 
     class Timed(LatentDirichletAllocation):
         def _em_step(self, *args: Any, **options: Any) -> None:
-            began = time.perf_counter()
-            super()._em_step(*args, **options)
-            seconds = time.perf_counter() - began + (noted[-1][0] if noted else 0.0)
-            noted.append((seconds, self.components_.copy()))
+            nonlocal steps
+            with clock:
+                super()._em_step(*args, **options)
+            steps += 1
+            if steps in at:
+                topics, prior = self.components_.T.copy(), np.full(n_topics, alpha)
+                noted.append(Topics(steps, clock.seconds, clock.cpu, topics, prior))
 
         def infer(self, X: Any, components: np.ndarray) -> np.ndarray:
             self.components_ = components
@@ -52,14 +86,23 @@ def scikit_learn(
 
     model = Timed(
         n_topics, doc_topic_prior=alpha, topic_word_prior=eta, learning_method="batch",
-        max_iter=iterations, evaluate_every=0, n_jobs=1, random_state=seed,
+        max_iter=max(at), evaluate_every=0, n_jobs=1, random_state=seed,
     )  # fmt: skip
+    model.fit(corpus.as_sparse().copy())
+    return model, noted
+
+
+def scikit_learn(
+    corpus: Corpus, n_topics: int, alpha: float, eta: float, seed: int, at: Collection[int]
+) -> Iterator[State]:
+    """The states of `fit_scikit_learn`."""
+    model, noted = fit_scikit_learn(corpus, n_topics, alpha, eta, seed, at)
     matrix = corpus.as_sparse().copy()
-    model.fit(matrix)
-    for step, (seconds, components) in enumerate(noted, start=1):
+    for topics in noted:
+        components = np.ascontiguousarray(topics.lambda_.T)
         model.exp_dirichlet_component_ = exp_expectation(components)
         gamma = model.infer(matrix, components)
-        yield State(step, seconds, components.T, gamma)
+        yield State(topics.steps, topics.seconds, topics.lambda_, gamma)
 
 
 def exp_expectation(components: np.ndarray) -> np.ndarray:
@@ -69,42 +112,112 @@ def exp_expectation(components: np.ndarray) -> np.ndarray:
     return np.exp(psi(components) - psi(components.sum(axis=1, keepdims=True)))
 
 
-def gensim(
-    corpus: Corpus, n_topics: int, alpha: float, eta: float, passes: int, chunk: int, seed: int
-) -> Iterator[State]:
+def fit_gensim(
+    corpus: Corpus,
+    n_topics: int,
+    alpha: float,
+    eta: float,
+    seed: int,
+    at: Collection[int],
+    chunk: int,
+) -> tuple[Any, list[Topics]]:
     """LdaModel, online, without evaluation; the clock counts all of its training.
 
     The corpus is already in gensim's own form, lists of (word, count), when the clock starts.
+
+    Returns
+    -------
+    model, topics
+        Topics after each number of passes in `at`, whose largest ends the fit.
     """
     from gensim.models import LdaModel
 
     documents = as_lists(corpus)
     updates_a_pass = -(-len(documents) // chunk)
-    noted: list[tuple[float, np.ndarray]] = []
-    updates = 0
-    began = paused = 0.0
+    noted: list[Topics] = []
+    updates, clock = 0, Clock()
 
     class Timed(LdaModel):
         def do_mstep(self, *args: Any, **options: Any) -> None:
-            nonlocal updates, paused
+            nonlocal updates
             super().do_mstep(*args, **options)
             updates += 1
-            if updates % updates_a_pass == 0:
-                now = time.perf_counter()
-                noted.append((now - began - paused, self.state.get_lambda().copy()))
-                paused += time.perf_counter() - now
+            if updates % updates_a_pass == 0 and updates // updates_a_pass in at:
+                clock.__exit__()
+                topics, prior = self.state.get_lambda().T.copy(), np.array(self.alpha)
+                steps = updates // updates_a_pass
+                noted.append(Topics(steps, clock.seconds, clock.cpu, topics, prior))
+                clock.__enter__()
 
     model = Timed(
         num_topics=n_topics, id2word={v: corpus.word(v) for v in range(corpus.n_words)},
-        alpha=np.full(n_topics, alpha), eta=eta, passes=passes, chunksize=chunk, eval_every=None,
+        alpha=np.full(n_topics, alpha), eta=eta, passes=max(at), chunksize=chunk, eval_every=None,
         random_state=seed,
     )  # fmt: skip
-    began = time.perf_counter()
-    model.update(documents)
-    for step, (seconds, topics) in enumerate(noted, start=1):
-        model.expElogbeta = exp_expectation(topics).astype(model.dtype)
+    with clock:
+        model.update(documents)
+    return model, noted
+
+
+def gensim(
+    corpus: Corpus,
+    n_topics: int,
+    alpha: float,
+    eta: float,
+    seed: int,
+    at: Collection[int],
+    chunk: int,
+) -> Iterator[State]:
+    """The states of `fit_gensim`."""
+    model, noted = fit_gensim(corpus, n_topics, alpha, eta, seed, at, chunk)
+    documents = as_lists(corpus)
+    for topics in noted:
+        model.expElogbeta = exp_expectation(topics.lambda_.T).astype(model.dtype)
         gamma, _ = model.inference(documents)
-        yield State(step, seconds, topics.T, gamma)
+        yield State(topics.steps, topics.seconds, topics.lambda_, gamma)
+
+
+def fit_tomotopy(
+    corpus: Corpus,
+    n_topics: int,
+    alpha: float,
+    eta: float,
+    seed: int,
+    at: Collection[int],
+    learn: bool,
+) -> tuple[Any, list[Topics]]:
+    """LDAModel, collapsed Gibbs sampling, one worker; the clock counts its training.
+
+    Its topics are counts + eta, of its last sample. With `learn` it fits alpha, one a topic, every
+    10 iterations, as it does unless told otherwise.
+
+    Returns
+    -------
+    model, topics
+        Topics after each number of iterations in `at`, whose largest ends the fit.
+    """
+    import tomotopy
+
+    model = tomotopy.LDAModel(k=n_topics, alpha=alpha, eta=eta, seed=seed)
+    if not learn:
+        model.optim_interval = 0
+    for document in as_lists(corpus):
+        if document:
+            model.add_doc([str(v) for v, count in document for _ in range(int(count))])
+    noted: list[Topics] = []
+    done, clock = 0, Clock()
+    for steps in sorted(at):
+        with clock:
+            model.train(steps - done, workers=1)
+        done = steps
+        # It knows only the words that occur; another one has the prior alone.
+        topics = np.full((corpus.n_words, n_topics), eta)
+        words = [int(word) for word in model.used_vocabs]
+        for k in range(n_topics):
+            topics[words, k] = model.get_topic_word_dist(k, normalize=False)
+        prior = np.array(model.alpha, np.float64)
+        noted.append(Topics(steps, clock.seconds, clock.cpu, topics, prior))
+    return model, noted
 
 
 def as_lists(corpus: Corpus) -> list[list[tuple[int, float]]]:

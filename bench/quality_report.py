@@ -1,0 +1,273 @@
+"""Tables (markdown) and figures of what `bench.quality` has found; runs nothing.
+
+Perplexities are means over seeds. Their errors, and those of ratios, are standard deviations over
+a bootstrap of the test documents, the same documents drawn for all systems: what another test set
+of that kind would change, not what another seed would.
+"""
+
+import itertools
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from bench import common
+from bench.quality_records import GRID, OURS, PEERS, Record, Records, choose
+
+DRAWS = 1000
+#: Figures asked for: L a token of whole corpora, 64 topics, alpha = eta = 0.1.
+BOUND_TARGETS = {"ap": -8.06, "kos": -7.61}
+RATIO_TARGET, SPEED_TARGET = 1.0, 20.0
+
+
+class Point(NamedTuple):
+    """Means over seeds after so many steps."""
+
+    steps: int
+    cpu: float  # seconds of the processor
+    perplexity: float
+
+
+class Found(NamedTuple):
+    """A system on a corpus, with the priors that its validation chose."""
+
+    priors: dict[str, float]
+    seeds: int
+    curve: list[Point]  # ends with the whole fit
+    draws: np.ndarray  # (DRAWS,): its perplexity on bootstrapped documents
+
+    @property
+    def last(self) -> Point:
+        return self.curve[-1]
+
+
+def bootstrap(tokens: np.ndarray, log_likelihood: np.ndarray, seed: int = 0) -> np.ndarray:
+    """Perplexity, a mean over seeds, on documents drawn with replacement.
+
+    Parameters
+    ----------
+    tokens : array, shape (D,)
+    log_likelihood : array, shape (seeds, D)
+        Of each document, in nats.
+
+    Returns
+    -------
+    array, shape (DRAWS,)
+        The same seed draws the same documents.
+
+    Examples
+    --------
+    >>> float(bootstrap(np.array([2, 4]), np.log([[0.25, 0.0625]]))[0].round(6))
+    2.0
+    """
+    n = len(tokens)
+    times = np.random.default_rng(seed).multinomial(n, np.full(n, 1 / n), size=DRAWS)
+    drawn = np.maximum(times @ tokens, 1)  # a draw of empty documents alone
+    return np.exp(-(times @ log_likelihood.T) / drawn[:, None]).mean(axis=1)
+
+
+def find(records: Records, **key: Any) -> Found | None:
+    """What there is of a system; None until its grid is complete."""
+    states = records.find(part="state", **key)
+    whole = max((r["steps"] for r in states), default=0)
+    grid = [r for r in states if r["seed"] == 0 and r["steps"] == whole]
+    if {(r["alpha"], r["eta"]) for r in grid} < set(GRID):
+        return None
+    priors = choose(grid)
+    states = records.find(part="state", **key, **priors)
+    seeds = {r["seed"] for r in states if r["steps"] == whole}
+    steps = sorted({r["steps"] for r in states})
+    by_steps = {n: [r for r in states if r["steps"] == n and r["seed"] in seeds] for n in steps}
+    curve = [
+        Point(n, _mean(r["cpu"] for r in same), _mean(r["test"] for r in same))
+        for n, same in by_steps.items()
+    ]
+    (test,) = records.find(part="test", corpus=key["corpus"], split=key["split"])[:1]
+    logs = np.array([r["log_likelihood"] for r in by_steps[whole]])
+    return Found(priors, len(seeds), curve, bootstrap(np.array(test["tokens"]), logs))
+
+
+def _mean(values: Iterable[float]) -> float:
+    return common.mean_and_error(list(values))[0]
+
+
+Table = dict[str, dict[str, Found]]  # corpus: system: what was found
+
+
+def gather(records: Records, split: int, n_topics: int) -> Table:
+    """All systems of all corpora; the corpora in the order in which they came."""
+    states = records.find(part="state", split=split, topics=n_topics)
+    table: Table = {}
+    corpora = dict.fromkeys(r["corpus"] for r in states)
+    for corpus, system in itertools.product(corpora, (*OURS, *PEERS)):
+        key = {"corpus": corpus, "split": split, "topics": n_topics, "system": system}
+        found = find(records, **key)
+        if found:
+            table.setdefault(corpus, {})[system] = found
+    return table
+
+
+def _systems(table: Table) -> list[str]:
+    """Those that any corpus has, ours first."""
+    return [name for name in (*OURS, *PEERS) if any(name in of for of in table.values())]
+
+
+def _rows(head: list[str], rows: Iterable[list[str]]) -> list[str]:
+    """A markdown table."""
+    return [f"| {' | '.join(row)} |" for row in (head, ["---"] * len(head), *rows)] + [""]
+
+
+def tables(table: Table) -> list[str]:
+    """Perplexities; priors and seconds; ours against the best peer."""
+    systems = _systems(table)
+
+    def cells(show: Any) -> list[list[str]]:
+        return [
+            [corpus, *(show(of[name]) if name in of else "" for name in systems)]
+            for corpus, of in table.items()
+        ]
+
+    most = max(found.seeds for of in table.values() for found in of.values())
+
+    def perplexity(found: Found) -> str:
+        fewer = f" (seeds: {found.seeds})" if found.seeds < most else ""
+        return f"{found.last.perplexity:.1f} ± {found.draws.std():.1f}{fewer}"
+
+    lines = [f"Perplexity of the test documents, means over seeds ({most}):", ""]
+    lines += _rows(["", *systems], cells(perplexity))
+    lines += ["Chosen alpha, eta; steps; processor seconds of fitting:", ""]
+    lines += _rows(
+        ["", *systems],
+        cells(
+            lambda f: (
+                f"{f.priors['alpha']:g}, {f.priors['eta']:g}; {f.last.steps}; {f.last.cpu:.2f}"
+            )
+        ),
+    )
+    rows = [row for corpus, of in table.items() for row in _against_peers(corpus, of)]
+    if rows:
+        lines += [
+            "Against the peer with the least perplexity, and the processor seconds of tomotopy:",
+            "",
+        ]
+        head = ["", "ours", "best peer", "peer's perplexity over ours", "tomotopy's seconds over "
+                "ours", "passes the best peer after"]  # fmt: skip
+        lines += _rows(head, rows)
+    return lines
+
+
+def _against_peers(corpus: str, of: dict[str, Found]) -> list[list[str]]:
+    """A row for each of our systems."""
+    peers = {name: found for name, found in of.items() if name not in OURS}
+    if not peers:
+        return []
+    best = min(peers, key=lambda name: peers[name].last.perplexity)
+    goal = peers[best].last
+    rows = []
+    for name in (name for name in OURS if name in of):
+        ours = of[name]
+        ratio = goal.perplexity / ours.last.perplexity
+        error = (peers[best].draws / ours.draws).std()
+        speed, sooner = "", "never"
+        tomotopy = [found.last.cpu for peer, found in peers.items() if peer.startswith("tomotopy")]
+        if tomotopy:
+            times = min(tomotopy) / ours.last.cpu
+            speed = f"{times:.1f} ({_met(times >= SPEED_TARGET)})"
+        passing = next((p for p in ours.curve if p.perplexity <= goal.perplexity), None)
+        if passing:
+            times = goal.cpu / passing.cpu
+            sooner = f"{passing.steps} passes, {passing.cpu:.2f} s: {times:.1f} times sooner"
+        shown = f"{ratio:.4f} ± {error:.4f} ({_met(ratio >= RATIO_TARGET)})"
+        rows.append([corpus, name, best, shown, speed, sooner])
+    return rows
+
+
+def _met(met: bool) -> str:
+    return "met" if met else "NOT met"
+
+
+def bound_table(records: list[Record], n_topics: int) -> list[str]:
+    """L a token of each system, the median of its seeds, and what it must reach."""
+    names = list(dict.fromkeys(r["system"] for r in records))
+    priors = {(r["alpha"], r["eta"]) for r in records}
+    rows = []
+    for corpus in dict.fromkeys(r["corpus"] for r in records):
+        row, medians = [corpus], {}
+        for name in names:
+            of = [r for r in records if (r["corpus"], r["system"]) == (corpus, name)]
+            of = [r for r in of if r["steps"] == max(r["steps"] for r in of)]
+            if of:
+                medians[name] = common.median([r["elbo"] for r in of])
+                seconds = common.median([r["seconds"] for r in of])
+                row.append(f"{medians[name]:.4f} ({of[0]['steps']} steps, {seconds:.1f} s, "
+                           f"{len(of)} seeds)")  # fmt: skip
+            else:
+                row.append("")
+        goals = [medians["scikit-learn"]] if "scikit-learn" in medians else []
+        goals += [BOUND_TARGETS[corpus]] if corpus in BOUND_TARGETS and n_topics == 64 else []
+        ours = [medians[name] for name in OURS if name in medians]
+        met = _met(max(ours) >= max(goals)) if goals and ours else ""
+        rows.append([*row, f"{max(goals):.4f}: {met}" if goals else ""])
+    lines = [f"ELBO L a token of the whole corpus, (alpha, eta) = {sorted(priors)}, medians:", ""]
+    return lines + _rows(
+        ["", *names, "the higher of scikit-learn's and the figure asked for"], rows
+    )
+
+
+def draw(figure: Any, table: Table) -> None:
+    """Perplexity against seconds, a panel for each corpus."""
+    from matplotlib.ticker import LogLocator
+
+    columns = min(len(table), 3)
+    rows = -(-len(table) // columns)
+    panels = figure.subplots(rows, columns, squeeze=False).ravel()
+    systems = _systems(table)
+    marks = {name: (f"C{i}", "osD^vP*"[i % 7]) for i, name in enumerate(systems)}
+    lines: dict[str, Any] = {}
+    for axes, (corpus, of) in zip(panels, table.items(), strict=False):
+        for name, found in of.items():
+            color, mark = marks[name]
+            (lines[name],) = axes.plot(
+                [p.cpu for p in found.curve], [p.perplexity for p in found.curve],
+                marker=mark, color=color, ms=3.5, lw=1.2, ls="-" if name in OURS else "--",
+            )  # fmt: skip
+        best = min(found.last.perplexity for found in of.values())
+        # The first steps lie far above all that matters.
+        axes.set_ylim(best * 0.98, best * 1.3)
+        axes.set_xscale("log")
+        axes.xaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
+        axes.xaxis.set_major_formatter("{x:g}")
+        axes.xaxis.set_minor_formatter("")
+        axes.set_title(corpus, fontsize=9)
+        axes.grid(alpha=0.3, which="both", lw=0.5)
+        axes.set_xlabel("processor seconds of fitting", fontsize=8)
+        axes.set_ylabel("perplexity of test documents", fontsize=8)
+        axes.tick_params(labelsize=7)
+    for axes in panels[len(table) :]:
+        axes.axis("off")
+    figure.legend(lines.values(), lines, loc="outside upper center", ncols=4, fontsize=8)
+
+
+def write(records: Records, out: Path) -> None:
+    """Print the tables, and save them as quality.md with a figure for each number of topics."""
+    machines = records.find(part="machine")
+    if not machines:
+        common.skip(f"{records.path} has no results")
+    facts = machines[-1]
+    text = [common.describe(facts), ""]
+    runs = dict.fromkeys((r["split"], r["topics"]) for r in records.find(part="state"))
+    for split, n_topics in runs:
+        table = gather(records, split, n_topics)
+        if not table:
+            continue
+        text += [f"### {n_topics} topics, held-out documents of split {split}", "", *tables(table)]
+        rows = -(-len(table) // 3)
+        size = (3.4 * min(len(table), 3) + 0.6, 2.7 * rows + 0.7)
+        path = out / f"quality-{n_topics}-topics-split-{split}.png"
+        common.paint(path, facts, lambda f, table=table: draw(f, table), size)  # type: ignore[misc]
+    for n_topics in dict.fromkeys(r["topics"] for r in records.find(part="bound")):
+        text += [f"### {n_topics} topics, the bound", ""]
+        text += bound_table(records.find(part="bound", topics=n_topics), n_topics)
+    print("\n".join(text))
+    (out / "quality.md").write_text("\n".join(text))
