@@ -87,6 +87,9 @@ class FitConfig:
     tol : float
         Stop when the relative change of the objective (the ELBO at the responsibilities held; under
         cvb0 its own) between evaluations is below this, once the updates have settled; 0 never.
+    patience : int or None
+        Stop when so many evaluations in a row bring no better prediction of the held-out text, once
+        the updates have settled; None never.
     max_time : float or None
         Seconds of fitting after which the fit ends.
     seed : int
@@ -119,6 +122,7 @@ class FitConfig:
     n_passes: int = 100
     evaluate_every: int = 10
     tol: float = 1e-4
+    patience: int | None = None
     max_time: float | None = None
     seed: int = 0
 
@@ -133,7 +137,7 @@ class FitConfig:
         object.__setattr__(self, "refold_after", tuple(np.atleast_1d(self.refold_after).tolist()))
         for n in self.refold_after:
             _whole("refold_after", n, 1)
-        for name in ("n_workers", "n_blocks"):
+        for name in ("n_workers", "n_blocks", "patience"):
             if getattr(self, name) is not None:
                 _whole(name, getattr(self, name), 1)
         _number("tol", self.tol, "at least 0", lambda x: x >= 0)

@@ -13,6 +13,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from esvi_shm.config import FitConfig
 from esvi_shm.corpus.corpus import as_corpus
+from esvi_shm.metrics.holdout import set_aside
 from esvi_shm.model import FittedModel, Topic
 from esvi_shm.runtime import engine
 
@@ -42,6 +43,11 @@ class LDA(BaseEstimator):
         is smaller, once the updates have settled; 0: never.
     evaluate_every : int
         Passes between evaluations; 0: at the end only.
+    holdout : float, documents as for `fit`, or None
+        Documents that the fit does not see: a share drawn by `random_state`, or others. Their
+        perplexity by document completion is recorded at each evaluation.
+    patience : int or None
+        Stop when so many evaluations in a row bring no lower perplexity of `holdout`.
     max_time : float or None
         Seconds of fitting at most.
     inference, storage, start, route : str
@@ -62,6 +68,10 @@ class LDA(BaseEstimator):
         Dirichlet parameters lambda of the topics.
     doc_topic_ : array, shape (D, K)
         E[theta] of the documents it was fitted to.
+    training_documents_ : int array, shape (D,)
+        Which documents of X those are: all but what `holdout` drew from it.
+    perplexity_ : float
+        Of the held-out documents at the end; nan without.
     elbo_ : float
         Evidence lower bound, in nats.
     history_ : list of Record
@@ -89,6 +99,8 @@ class LDA(BaseEstimator):
         n_passes: int = FitConfig.n_passes,
         tol: float = FitConfig.tol,
         evaluate_every: int = FitConfig.evaluate_every,
+        holdout: Any = None,
+        patience: int | None = FitConfig.patience,
         max_time: float | None = None,
         inference: str = FitConfig.inference,
         cvb0_passes: int | None = FitConfig.cvb0_passes,
@@ -108,6 +120,8 @@ class LDA(BaseEstimator):
         self.n_passes = n_passes
         self.tol = tol
         self.evaluate_every = evaluate_every
+        self.holdout = holdout
+        self.patience = patience
         self.max_time = max_time
         self.inference = inference
         self.cvb0_passes = cvb0_passes
@@ -123,6 +137,7 @@ class LDA(BaseEstimator):
     def _config(self) -> FitConfig:
         given = self.get_params()
         random_state = given.pop("random_state")
+        del given["holdout"]
         if isinstance(random_state, int | np.integer):
             seed = int(random_state)
         else:
@@ -152,9 +167,15 @@ class LDA(BaseEstimator):
         WorkerError
             If a worker died.
         """
-        config, corpus = self._config(), as_corpus(X)
-        result = engine.fit(corpus, config)
-        self.model_ = FittedModel.from_result(result, corpus)
+        config = self._config()
+        engine.check(config, self.holdout is not None)
+        corpus, judge, documents = as_corpus(X), None, None
+        if self.holdout is not None:
+            corpus, judge, documents = set_aside(corpus, self.holdout, config.seed)
+        result = engine.fit(corpus, config, judge=judge)
+        self.model_ = FittedModel.from_result(result, corpus, judge.describe() if judge else None)
+        self.training_documents_ = np.arange(corpus.n_documents) if judge is None else documents
+        self.perplexity_ = result.history[-1].perplexity
         self.components_ = self.model_.lambda_.T
         self.doc_topic_ = self.model_.doc_topic
         self.elbo_ = self.model_.elbo

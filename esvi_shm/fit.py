@@ -7,14 +7,17 @@ Parses, calls, prints. Only the standard library is imported at the top, so that
 import argparse
 import sys
 from dataclasses import fields
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from esvi_shm import __version__, command
 from esvi_shm.errors import ParameterError
 
 if TYPE_CHECKING:
     from esvi_shm.config import FitConfig
+    from esvi_shm.corpus import Corpus
+    from esvi_shm.metrics import HeldOut
     from esvi_shm.model import FittedModel
+    from esvi_shm.progress import Progress
 
 EXAMPLE = """\
 examples:
@@ -96,6 +99,18 @@ def _parser() -> argparse.ArgumentParser:
         "evaluations; 0: never (default: 0.0001)",
     )  # fmt: skip
     stop.add_argument(
+        "--holdout", metavar="FILE|SHARE",
+        help="documents that the fit does not see: each evaluation records their perplexity by "
+        "document completion (python -m esvi_shm.evaluate --help), while the clock stands still. "
+        "A share (0.1) is drawn from CORPUS by --seed; a file is read as CORPUS is, without "
+        "the options that drop words (default: none)",
+    )  # fmt: skip
+    stop.add_argument(
+        "--patience", type=int, metavar="N",
+        help="stop when N evaluations in a row have brought no lower perplexity of --holdout, once "
+        "cvb0 of anneal, tempering and refolds are over (default: never)",
+    )  # fmt: skip
+    stop.add_argument(
         "--max-time", type=float, metavar="S", help="seconds of fitting at most (default: no limit)"
     )
     stop.add_argument(
@@ -175,6 +190,47 @@ def _print_results(model: "FittedModel", n_words: int) -> None:
         f"{summary['pairs_per_second'] / 1e6:.1f} M pairs/s"
     )
     print(f"ELBO {summary['elbo']:.6g} nats, {summary['elbo_per_token']:.4f} a token")
+    if summary["holdout"] is not None:
+        print(
+            f"held-out perplexity {model.history[-1].perplexity:.2f} "
+            f"({summary['holdout']['n_documents']:,} documents)"
+        )
+
+
+def _share(text: str | None) -> float | None:
+    """The share of documents that --holdout asks for; None for a file, or without the option."""
+    from esvi_shm.metrics.holdout import check_share
+
+    try:
+        return None if text is None else check_share(float(text))
+    except ParameterError:
+        raise
+    except ValueError:
+        return None
+
+
+def _set_aside(
+    given: argparse.Namespace, corpus: "Corpus", seed: int, progress: "Progress"
+) -> "tuple[Corpus, HeldOut | None]":
+    """The corpus to train on, and the documents that judge."""
+    from esvi_shm.metrics.holdout import set_aside
+
+    if given.holdout is None:
+        return corpus, None
+    holdout: Any = _share(given.holdout)
+    if holdout is None:
+        # Its words are those of CORPUS, however rare they are here.
+        kept = {"min_df": 1, "max_df": 1.0, "stop_words": None, "max_vocabulary": None}
+        every = argparse.Namespace(**{**vars(given), **kept})
+        holdout = command.read(every, given.holdout, progress)
+    training, held_out, _ = set_aside(corpus, holdout, seed)
+    progress.n_tokens = training.n_tokens
+    progress.say(
+        f"held out: {held_out.n_documents:,} documents, {held_out.scored.n_tokens:,} tokens to "
+        f"score; outside the vocabulary: {held_out.outside_words:,} words, "
+        f"{held_out.outside_tokens:,} tokens"
+    )
+    return training, held_out
 
 
 def _run(given: argparse.Namespace) -> None:
@@ -184,19 +240,22 @@ def _run(given: argparse.Namespace) -> None:
     from esvi_shm.runtime import engine
 
     config = _config(given)
-    engine.check(config)
+    engine.check(config, given.holdout is not None)
+    _share(given.holdout)
     if given.top_words < 0:
         raise ParameterError("top_words", "must be at least 0", given.top_words)
     if given.out is not None:
         store.check_target(given.out)
     with Progress(given.quiet, given.log_json) as progress:
         corpus = command.read(given, given.corpus, progress)
+        corpus, held_out = _set_aside(given, corpus, config.seed, progress)
         if given.plan:
             print(engine.plan(corpus, config).describe())
             return
         if given.out is not None and corpus.vocabulary is not None:
             store.check_words(corpus.vocabulary)
-        model = FittedModel.from_result(engine.fit(corpus, config, progress), corpus)
+        result = engine.fit(corpus, config, progress, held_out)
+        model = FittedModel.from_result(result, corpus, held_out.describe() if held_out else None)
         if given.out is not None:
             store.save(model, given.out)
         progress.log("summary", **model.summary)

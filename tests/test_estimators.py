@@ -74,6 +74,7 @@ def test_every_parameter_reaches_the_fit():
     given = {
         "n_components": 7, "doc_topic_prior": 0.2, "topic_word_prior": 0.3, "n_workers": 3,
         "n_passes": 11, "tol": 0.0, "evaluate_every": 4, "max_time": 9.0, "inference": "vb",
+        "holdout": 0.2, "patience": 6,
         "cvb0_passes": 3, "temper_passes": 2, "refold_after": (1, 2),
         "storage": "full", "start": "random", "route": "ring", "n_blocks": 5,
         "deterministic": True, "random_state": np.int64(6),
@@ -81,8 +82,8 @@ def test_every_parameter_reaches_the_fit():
     assert set(given) == set(LDA().get_params())
     assert LDA(**given)._config() == FitConfig(
         n_topics=7, alpha=0.2, eta=0.3, n_workers=3, n_passes=11, tol=0.0, evaluate_every=4,
-        max_time=9.0, inference="vb", cvb0_passes=3, temper_passes=2, refold_after=(1, 2),
-        storage="full", start="random", route="ring", n_blocks=5,
+        max_time=9.0, patience=6, inference="vb", cvb0_passes=3, temper_passes=2,
+        refold_after=(1, 2), storage="full", start="random", route="ring", n_blocks=5,
         deterministic=True, seed=6,
     )  # fmt: skip
 
@@ -105,7 +106,33 @@ def test_attributes_are_of_the_fit_that_was_not_of_the_one_asked_for():
     np.testing.assert_allclose(transformed.sum(axis=1), 1, rtol=1e-6)
 
 
+def test_documents_held_out_are_not_trained_on():
+    lda = LDA(**QUICK, holdout=0.3, evaluate_every=2, random_state=4).fit(MATRIX)
+    kept = lda.training_documents_
+    assert len(kept) == 21 and lda.doc_topic_.shape == (21, 3)
+    alone = LDA(**QUICK, evaluate_every=2, random_state=4).fit(MATRIX[kept])
+    np.testing.assert_array_equal(lda.components_, alone.components_)
+    np.testing.assert_array_equal(lda.doc_topic_, alone.doc_topic_)
+    assert [r[3:6] for r in lda.history_] == [r[3:6] for r in alone.history_]
+    assert np.isnan([alone.perplexity_, *(r.perplexity for r in alone.history_)]).all()
+    np.testing.assert_array_equal(alone.training_documents_, np.arange(21))
+    # The same figure as for the same documents given as others.
+    rest = np.setdiff1d(np.arange(30), kept)
+    other = LDA(**QUICK, holdout=MATRIX[rest], evaluate_every=2, random_state=4).fit(MATRIX[kept])
+    assert len(other.training_documents_) == 21
+    found = [r.perplexity for r in lda.history_]
+    assert found == [r.perplexity for r in other.history_]
+    assert lda.perplexity_ == found[-1] == lda.model_.summary["holdout_perplexity"]
+    assert 1 < lda.perplexity_ < 20
+    assert lda.model_.summary["n_documents"] == 21
+    assert lda.model_.summary["holdout"]["n_documents"] == 9
+
+
 def test_bad_input_is_an_error_before_the_fit():
+    with pytest.raises(ParameterError, match="holdout as a share of the documents must lie"):
+        LDA(holdout=1.0).fit(MATRIX)
+    with pytest.raises(ParameterError, match="patience must come with holdout, got 2"):
+        LDA(patience=2).fit(MATRIX)
     with pytest.raises(ParameterError, match="n_topics"):
         LDA(n_components=0).fit(MATRIX)
     with pytest.raises(ParameterError, match="alpha must be a number or have 3 values"):

@@ -20,12 +20,14 @@ from esvi_shm.metrics.completion import (
     point_topics,
     split_tokens,
 )
+from esvi_shm.metrics.holdout import HeldOut, set_aside
 
 __all__ = [
     "Alignment",
     "Coherence",
     "Completion",
     "Half",
+    "HeldOut",
     "HeldOutBound",
     "align",
     "coherence_npmi",
@@ -34,6 +36,7 @@ __all__ = [
     "held_out_bound",
     "infer_gamma",
     "point_topics",
+    "set_aside",
     "split_tokens",
     "topic_diversity",
 ]

@@ -14,10 +14,11 @@ import psutil
 from esvi_shm import families
 from esvi_shm.config import FitConfig
 from esvi_shm.corpus.corpus import Corpus
+from esvi_shm.errors import ParameterError
 from esvi_shm.runtime import routes
 from esvi_shm.runtime.home import Home
 from esvi_shm.runtime.layout import Layout, choose_n_blocks, lay_out
-from esvi_shm.runtime.record import Observer, Result
+from esvi_shm.runtime.record import Judge, Observer, Result
 from esvi_shm.runtime.serial import warm_up
 from esvi_shm.runtime.signals import Signals
 from esvi_shm.shared.preflight import choose_backing
@@ -49,8 +50,14 @@ def resolve(config: FitConfig, corpus: Corpus) -> FitConfig:
     return replace(config, n_workers=n_workers, n_blocks=n_blocks)
 
 
-def check(config: FitConfig) -> None:
+def check(config: FitConfig, has_judge: bool = False) -> None:
     """Refuse a configuration that no corpus can make right, before one is read.
+
+    Parameters
+    ----------
+    config : FitConfig
+    has_judge : bool
+        Whether held-out documents will be given.
 
     Raises
     ------
@@ -58,6 +65,11 @@ def check(config: FitConfig) -> None:
     """
     families.find(config.family).check(config)
     routes.check(config)
+    if config.patience is not None:
+        if not has_judge:
+            raise ParameterError("patience", "must come with holdout", config.patience)
+        if not config.evaluate_every:
+            raise ParameterError("evaluate_every", "must be at least 1 with patience", 0)
 
 
 def plan(corpus: Corpus, config: FitConfig) -> Layout:
@@ -65,7 +77,12 @@ def plan(corpus: Corpus, config: FitConfig) -> Layout:
     return lay_out(corpus, resolve(config, corpus))
 
 
-def fit(corpus: Corpus, config: FitConfig, observer: Observer | None = None) -> Result:
+def fit(
+    corpus: Corpus,
+    config: FitConfig,
+    observer: Observer | None = None,
+    judge: Judge | None = None,
+) -> Result:
     """Fit a model to a corpus with worker processes.
 
     Parameters
@@ -73,6 +90,8 @@ def fit(corpus: Corpus, config: FitConfig, observer: Observer | None = None) -> 
     corpus : Corpus
     config : FitConfig
     observer : Observer, optional
+    judge : callable, optional
+        Asked at each evaluation, while the clock stands still; see `record.Judge`.
 
     Returns
     -------
@@ -81,7 +100,7 @@ def fit(corpus: Corpus, config: FitConfig, observer: Observer | None = None) -> 
     Raises
     ------
     ParameterError
-        For a name or prior the family or route does not take.
+        For a name or prior the family or route does not take, or what needs a judge.
     MemoryShortError
         Before anything is allocated, if there is no room.
     WorkerError
@@ -90,11 +109,11 @@ def fit(corpus: Corpus, config: FitConfig, observer: Observer | None = None) -> 
         At the second signal.
     """
     observer = observer or Observer()
-    check(config)
+    check(config, judge is not None)
     layout = plan(corpus, config)
     observer.planned(layout)
     backing = choose_backing(layout.total_bytes)
     observer.stage("compile")
     warm_up(layout.config)
     with Signals() as signals, Run(backing) as run:
-        return Home(layout, corpus, run, signals, observer).run()
+        return Home(layout, corpus, run, signals, observer, judge).run()

@@ -23,6 +23,7 @@ every end no worker and no segment is left.
 """
 
 import contextlib
+import math
 import os
 import time
 from collections.abc import Generator, Iterator
@@ -36,7 +37,7 @@ from esvi_shm.runtime import blocks
 from esvi_shm.runtime.blocks import ALWAYS_ENTROPY, PAIRS, PLACE, RECALL, STEP, TARGET_PASS, VISITS
 from esvi_shm.runtime.layout import Layout, fill
 from esvi_shm.runtime.processes import Workers, private_bytes
-from esvi_shm.runtime.record import Observer, Record, Result
+from esvi_shm.runtime.record import Judge, Observer, Record, Result
 from esvi_shm.runtime.routes import Route, find_stops
 from esvi_shm.runtime.signals import Signals
 from esvi_shm.runtime.worker import Setup
@@ -53,9 +54,15 @@ class Home:
     """One run from the filled arrays to the result."""
 
     def __init__(
-        self, layout: Layout, corpus: Corpus, run: Run, signals: Signals, observer: Observer
+        self,
+        layout: Layout,
+        corpus: Corpus,
+        run: Run,
+        signals: Signals,
+        observer: Observer,
+        judge: Judge | None = None,
     ) -> None:
-        self.layout, self.signals, self.observer = layout, signals, observer
+        self.layout, self.signals, self.observer, self.judge = layout, signals, observer, judge
         self.config, sizes = layout.config, layout.sizes
         self.P, self.B = sizes.n_workers, sizes.n_blocks
         for label, table in layout.tables.items():
@@ -131,6 +138,8 @@ class Home:
                 return "max_time"
             if self._has_settled() and self._change() < config.tol:
                 return "tol"
+            if config.patience is not None and self._in_vain() >= config.patience:
+                return "patience"
         return "passes"
 
     def _has_settled(self) -> bool:
@@ -141,6 +150,12 @@ class Home:
     def _change(self) -> float:
         before, now = self.history[-2].objective, self.history[-1].objective
         return abs(now - before) / max(abs(before), 1e-300)
+
+    def _in_vain(self) -> int:
+        """Evaluations since the best held-out perplexity of the settled updates."""
+        settles_after = self.layout.model.settles_after
+        found = [r.perplexity for r in self.history if r.passes >= settles_after]
+        return len(found) - 1 - int(np.argmin(found)) if found else 0
 
     def _run_to(self, done: int, target: int) -> None:
         """Let all blocks make their passes up to `target`, and wait until they are home."""
@@ -219,7 +234,12 @@ class Home:
     def _evaluate(self) -> None:
         passes = int(self.worker_words[:, VISITS].sum()) / max(self.visits_a_pass, 1)
         bound: Bound = self._play(self.layout.model.evaluate(self.shared, int(passes)))
-        record = Record(passes, self.fit_seconds, time.perf_counter() - self.ready, *bound)
+        perplexity = math.nan
+        if self.judge is not None:
+            word_ids = self.arrays["corpus"]["word_ids"]
+            perplexity = self.judge(self.shared["lambda_"], word_ids, self.shared["alpha"])
+        seconds = self.fit_seconds, time.perf_counter() - self.ready
+        record = Record(passes, *seconds, *bound, perplexity)
         self.history.append(record)
         self.observer.evaluated(record)
 

@@ -1,5 +1,7 @@
 """What a fit tells while it runs, and what it hands over at its end."""
 
+import math
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -8,9 +10,16 @@ import numpy as np
 from esvi_shm.config import FitConfig
 from esvi_shm.runtime.layout import Layout
 
+#: What held-out text says of topics, the lower the better: called with rows of lambda, shape
+#: (V, K), the word of each row, and alpha. It must change none of them.
+Judge = Callable[[np.ndarray, np.ndarray, np.ndarray], float]
+
 
 class Record(NamedTuple):
-    """One evaluation. Seconds from the moment the workers were ready; bounds in nats."""
+    """One evaluation. Seconds from the moment the workers were ready; bounds in nats.
+
+    `perplexity` is that of held-out text; nan where there is none.
+    """
 
     passes: float
     fit_seconds: float
@@ -18,6 +27,7 @@ class Record(NamedTuple):
     elbo: float
     elbo_f: float
     objective: float
+    perplexity: float = math.nan
 
 
 class Observer:
@@ -46,7 +56,7 @@ class Result:
         A row for each word, in the order `word_ids`.
     gamma_shards : list of float32 arrays, shapes (D_p, K)
     stopped : str
-        Why the fit ended: "passes", "tol", "max_time" or the name of a signal.
+        Why the fit ended: "passes", "tol", "patience", "max_time" or the name of a signal.
     """
 
     config: FitConfig

@@ -20,7 +20,7 @@ from esvi_shm.runtime import engine, home
 from esvi_shm.runtime.blocks import PLACE, RECALL, STEP
 from esvi_shm.runtime.layout import Layout
 from esvi_shm.runtime.processes import Workers
-from esvi_shm.runtime.record import Observer, Result
+from esvi_shm.runtime.record import Judge, Observer, Result
 from esvi_shm.runtime.serial import SerialFit, merge_shards
 from esvi_shm.runtime.worker import Setup, Worker
 from esvi_shm.shared.ring import contents
@@ -161,6 +161,7 @@ class Fits:
         self,
         counts: np.ndarray = COUNTS,
         observer: Observer | None = None,
+        judge: Judge | None = None,
         **options: object,
     ) -> Ended:
         """Fit; small unless told otherwise."""
@@ -172,7 +173,7 @@ class Fits:
             "inference": "vb",
             **options,
         }
-        engine.fit(Corpus.from_sparse(counts), FitConfig(**options), observer)
+        engine.fit(Corpus.from_sparse(counts), FitConfig(**options), observer, judge)
         return self._ended[-1]
 
 
