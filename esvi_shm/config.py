@@ -15,6 +15,9 @@ from esvi_shm.errors import ParameterError
 
 Prior = float | np.ndarray
 
+#: Below 1e-6 digamma(prior) leaves float32 no digits for anything else.
+LEAST_PRIOR, MOST_PRIOR = 1e-6, 1e6
+
 
 def _whole(name: str, value: Any, least: int) -> None:
     if isinstance(value, bool) or not isinstance(value, int | np.integer):
@@ -45,6 +48,13 @@ def choose(name: str, value: str, known: Iterable[str]) -> str:
     return value
 
 
+def _also(learned: str, name: str) -> str:
+    """`learned`, a value of learn_priors, and the prior `name` too."""
+    if {learned, name} == {"alpha", "eta"}:
+        return "both"
+    return name if learned == "none" else learned
+
+
 def prior_vector(name: str, value: Prior, length: int) -> np.ndarray:
     """A prior as a float64 vector: a scalar is repeated, a vector must have `length` values > 0.
 
@@ -68,8 +78,13 @@ class FitConfig:
     Attributes
     ----------
     n_topics : int
-    alpha, eta : float or array
+    alpha, eta : float, array or "auto"
         Dirichlet priors per topic (a document's) and per word (a topic's); not divided by K or V.
+        "auto" begins with the default and learns it.
+    learn_priors : str
+        Which of them the fit learns, from what is given: none, alpha, eta (one number), both.
+    symmetric_alpha : bool
+        A learned alpha is one number for all topics.
     n_workers : int or None
         None: the cores this process may use.
     n_blocks : int or None
@@ -113,6 +128,8 @@ class FitConfig:
     refold_after: tuple[int, ...] = ()
     alpha: Prior = 0.1
     eta: Prior = 0.05
+    learn_priors: str = "none"
+    symmetric_alpha: bool = False
     storage: str = "margins"
     start: str = "seeded"
     n_workers: int | None = None
@@ -127,6 +144,10 @@ class FitConfig:
     seed: int = 0
 
     def __post_init__(self) -> None:
+        for name in ("alpha", "eta"):
+            if isinstance(getattr(self, name), str) and getattr(self, name) == "auto":
+                object.__setattr__(self, name, getattr(type(self), name))
+                object.__setattr__(self, "learn_priors", _also(self.learn_priors, name))
         _whole("n_topics", self.n_topics, 1)
         _whole("n_passes", self.n_passes, 0)
         _whole("evaluate_every", self.evaluate_every, 0)
@@ -157,8 +178,7 @@ class FitConfig:
             except (TypeError, ValueError, OverflowError):
                 raise ParameterError(name, "must be a number or a vector", value) from None
         for x in values:
-            # Below 1e-6 digamma(prior) leaves float32 no digits for anything else.
-            if not 1e-6 <= x <= 1e6:
+            if not LEAST_PRIOR <= x <= MOST_PRIOR:
                 raise ParameterError(name, "must lie between 1e-6 and 1e6", x)
 
     def as_dict(self) -> dict[str, Any]:

@@ -32,8 +32,14 @@ class LDA(BaseEstimator):
     ----------
     n_components : int
         Number of topics K.
-    doc_topic_prior, topic_word_prior : float or array, shape (K,) and (V,)
-        Dirichlet priors alpha and eta, per topic and per word: not divided by K or V.
+    doc_topic_prior, topic_word_prior : float, array of shape (K,) and (V,), or "auto"
+        Dirichlet priors alpha and eta, per topic and per word: not divided by K or V. "auto":
+        begins with the default, and is learned.
+    learn_priors : str
+        Which of them the fit learns, from what is given: none, alpha (by topic), eta (one number),
+        both. By the ELBO; under inference cvb0 by `holdout`.
+    symmetric_alpha : bool
+        A learned alpha is one number for all topics.
     n_workers : int or None
         Worker processes; None: one for each core this process may use.
     n_passes : int
@@ -95,6 +101,8 @@ class LDA(BaseEstimator):
         *,
         doc_topic_prior: Any = FitConfig.alpha,
         topic_word_prior: Any = FitConfig.eta,
+        learn_priors: str = FitConfig.learn_priors,
+        symmetric_alpha: bool = FitConfig.symmetric_alpha,
         n_workers: int | None = None,
         n_passes: int = FitConfig.n_passes,
         tol: float = FitConfig.tol,
@@ -116,6 +124,8 @@ class LDA(BaseEstimator):
         self.n_components = n_components
         self.doc_topic_prior = doc_topic_prior
         self.topic_word_prior = topic_word_prior
+        self.learn_priors = learn_priors
+        self.symmetric_alpha = symmetric_alpha
         self.n_workers = n_workers
         self.n_passes = n_passes
         self.tol = tol

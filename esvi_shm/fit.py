@@ -55,13 +55,26 @@ def _parser() -> argparse.ArgumentParser:
         "--topics", type=int, default=50, metavar="K", help="number of topics (default: 50)"
     )
     model.add_argument(
-        "--alpha", type=float, default=0.1, metavar="A",
-        help="Dirichlet prior of a document, per topic, not divided by K (default: 0.1)",
+        "--alpha", default=0.1, metavar="A",
+        help="Dirichlet prior of a document, per topic, not divided by K: a number, K numbers with "
+        "commas between, or a .npy file of them; auto: learned, see --learn-priors (default: 0.1)",
     )  # fmt: skip
     model.add_argument(
-        "--eta", type=float, default=0.05, metavar="E",
-        help="Dirichlet prior of a topic, per word, not divided by V (default: 0.05)",
+        "--eta", default=0.05, metavar="E",
+        help="Dirichlet prior of a topic, per word, not divided by V, in the same forms; auto: "
+        "learned (default: 0.05)",
     )  # fmt: skip
+    model.add_argument(
+        "--learn-priors", default="none", metavar="NAME",
+        help="alpha (a number for each topic), eta (one number for all words), both, none: which "
+        "priors are learned, from what is given, once the updates have settled. A step is kept if "
+        "the ELBO rises; under cvb0 if the perplexity of --holdout falls (default: none)",
+    )  # fmt: skip
+    model.add_argument(
+        "--symmetric-alpha",
+        action="store_true",
+        help="a learned alpha is one number for all topics",
+    )
     model.add_argument(
         "--inference", default="anneal", metavar="NAME",
         help="vb: variational Bayes, climbs the ELBO from pass to pass; cvb0: collapsed, of zero "
@@ -170,10 +183,30 @@ _PARAMETERS = {
 }
 
 
+def _prior(name: str, value: Any) -> Any:
+    """What an option that sets a prior says: a number, a vector, or "auto"."""
+    if not isinstance(value, str) or value == "auto":
+        return value
+    import numpy as np
+
+    if value.endswith(".npy"):
+        try:
+            return np.load(value, allow_pickle=False)
+        except (OSError, ValueError, EOFError) as error:
+            raise ParameterError(name, f"must be a .npy file of numbers ({error})", value) from None
+    try:
+        numbers = [float(text) for text in value.split(",")]
+    except ValueError:
+        rule = "must be a number, numbers with commas between, a .npy file, or auto"
+        raise ParameterError(name, rule, value) from None
+    return numbers[0] if len(numbers) == 1 else np.array(numbers)
+
+
 def _config(given: argparse.Namespace) -> "FitConfig":
     from esvi_shm.config import FitConfig
 
     values = {_PARAMETERS.get(name, name): value for name, value in vars(given).items()}
+    values.update({name: _prior(name, values[name]) for name in ("alpha", "eta")})
     return FitConfig(**{f.name: values[f.name] for f in fields(FitConfig) if f.name in values})
 
 
@@ -190,6 +223,12 @@ def _print_results(model: "FittedModel", n_words: int) -> None:
         f"{summary['pairs_per_second'] / 1e6:.1f} M pairs/s"
     )
     print(f"ELBO {summary['elbo']:.6g} nats, {summary['elbo_per_token']:.4f} a token")
+    if summary["config"]["learn_priors"] != "none":
+        alpha = model.alpha
+        print(
+            f"alpha {summary['alpha_mean']:.4g} on average ({alpha.min():.3g} to "
+            f"{alpha.max():.3g}), eta {summary['eta_mean']:.4g}"
+        )
     if summary["holdout"] is not None:
         print(
             f"held-out perplexity {model.history[-1].perplexity:.2f} "

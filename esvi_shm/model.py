@@ -210,6 +210,8 @@ def summarise(
         "elbo_per_token": last.elbo / corpus.n_tokens,
         "holdout_perplexity": last.perplexity if np.isfinite(last.perplexity) else None,
         "holdout": holdout,
+        "alpha_mean": float(result.alpha.mean()),
+        "eta_mean": float(result.eta.mean()),
         "fit_seconds": result.fit_seconds,
         "start_seconds": result.fit_seconds - result.pass_seconds,
         "total_seconds": last.total_seconds,

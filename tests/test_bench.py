@@ -100,6 +100,7 @@ RUNS = {
     "kernel": ["--warm=1", "--repeats=2", "--blocks", "2", "4"],
     "scaling": ["--passes=3", "--seeds=2", "--repeats=1"],
     "memory": ["--passes=2"],
+    "priors": ["--passes=20", "--seeds=2", "--holdout=0.3"],
     "end_to_end": ["--passes=2", "--repeats=1"],
 }
 

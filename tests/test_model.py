@@ -106,6 +106,7 @@ def test_the_summary_is_of_the_last_evaluation():
         "n_topics": 2, "n_workers": 3, "n_blocks": 4, "n_passes": 2, "stopped": "tol",
         "elbo": -45.0, "elbo_f": -46.0, "elbo_per_token": -5.0,
         "holdout_perplexity": 321.0, "holdout": {"source": "other"},
+        "alpha_mean": 0.1, "eta_mean": 0.5,
         "fit_seconds": 5.0, "start_seconds": 1.0, "total_seconds": 7.0, "pairs_per_second": 5.0,
         "shared_bytes": 1000, "peak_rss_bytes": 1050,
         "corpus": CORPUS.name, "corpus_digest": CORPUS.digest(), "config": RESULT.config.as_dict(),

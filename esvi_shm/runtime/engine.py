@@ -15,10 +15,11 @@ from esvi_shm import families
 from esvi_shm.config import FitConfig
 from esvi_shm.corpus.corpus import Corpus
 from esvi_shm.errors import ParameterError
+from esvi_shm.families.contract import Judge
 from esvi_shm.runtime import routes
 from esvi_shm.runtime.home import Home
 from esvi_shm.runtime.layout import Layout, choose_n_blocks, lay_out
-from esvi_shm.runtime.record import Judge, Observer, Result
+from esvi_shm.runtime.record import Observer, Result
 from esvi_shm.runtime.serial import warm_up
 from esvi_shm.runtime.signals import Signals
 from esvi_shm.shared.preflight import choose_backing
@@ -63,7 +64,7 @@ def check(config: FitConfig, has_judge: bool = False) -> None:
     ------
     ParameterError
     """
-    families.find(config.family).check(config)
+    families.find(config.family).check(config, has_judge)
     routes.check(config)
     if config.patience is not None:
         if not has_judge:
@@ -91,7 +92,7 @@ def fit(
     config : FitConfig
     observer : Observer, optional
     judge : callable, optional
-        Asked at each evaluation, while the clock stands still; see `record.Judge`.
+        Asked at each evaluation, while the clock stands still; see `families.contract.Judge`.
 
     Returns
     -------

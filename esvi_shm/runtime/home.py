@@ -32,12 +32,12 @@ from typing import Any
 import numpy as np
 
 from esvi_shm.corpus.corpus import Corpus
-from esvi_shm.families.contract import Bound
+from esvi_shm.families.contract import Bound, Judge
 from esvi_shm.runtime import blocks
 from esvi_shm.runtime.blocks import ALWAYS_ENTROPY, PAIRS, PLACE, RECALL, STEP, TARGET_PASS, VISITS
 from esvi_shm.runtime.layout import Layout, fill
 from esvi_shm.runtime.processes import Workers, private_bytes
-from esvi_shm.runtime.record import Judge, Observer, Record, Result
+from esvi_shm.runtime.record import Observer, Record, Result
 from esvi_shm.runtime.routes import Route, find_stops
 from esvi_shm.runtime.signals import Signals
 from esvi_shm.runtime.worker import Setup
@@ -117,17 +117,19 @@ class Home:
     def _passes(self) -> str:
         """Run passes until there is a reason to stop; return it."""
         config, done = self.config, 0
-        every, rests = config.evaluate_every or config.n_passes, self.layout.model.rests
+        every, model = config.evaluate_every or config.n_passes, self.layout.model
         if config.n_passes == 0:
             self._evaluate()
         while done < config.n_passes:
             if self.signals.received is None:
-                target = min([config.n_passes, *(n for n in rests if n > done)])
+                rest = model.next_rest(done)
+                target = min(rest or config.n_passes, config.n_passes)
                 target = min(target, done + every - done % every)
                 with self._clock():
                     self._run_to(done, target)
-                    if target in rests and not self.orders[RECALL]:
-                        self._play(self.layout.model.at_rest(self.shared))
+                    if target == rest and not self.orders[RECALL]:
+                        corpus = self.arrays["corpus"]
+                        self._play(model.at_rest(corpus, self.shared, target, self.judge))
                 done = target
                 if done % every and done < config.n_passes and not self.orders[RECALL]:
                     continue
@@ -239,7 +241,8 @@ class Home:
             word_ids = self.arrays["corpus"]["word_ids"]
             perplexity = self.judge(self.shared["lambda_"], word_ids, self.shared["alpha"])
         seconds = self.fit_seconds, time.perf_counter() - self.ready
-        record = Record(passes, *seconds, *bound, perplexity)
+        means = float(self.shared["alpha"].mean()), float(self.shared["eta"].mean())
+        record = Record(passes, *seconds, *bound, perplexity, *means)
         self.history.append(record)
         self.observer.evaluated(record)
 

@@ -1,7 +1,6 @@
 """What a fit tells while it runs, and what it hands over at its end."""
 
 import math
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -10,15 +9,12 @@ import numpy as np
 from esvi_shm.config import FitConfig
 from esvi_shm.runtime.layout import Layout
 
-#: What held-out text says of topics, the lower the better: called with rows of lambda, shape
-#: (V, K), the word of each row, and alpha. It must change none of them.
-Judge = Callable[[np.ndarray, np.ndarray, np.ndarray], float]
-
 
 class Record(NamedTuple):
     """One evaluation. Seconds from the moment the workers were ready; bounds in nats.
 
-    `perplexity` is that of held-out text; nan where there is none.
+    `perplexity` is that of held-out text; nan where there is none. The priors of the moment, on
+    average over topics and words: those given, or learned so far.
     """
 
     passes: float
@@ -28,6 +24,8 @@ class Record(NamedTuple):
     elbo_f: float
     objective: float
     perplexity: float = math.nan
+    alpha_mean: float = math.nan
+    eta_mean: float = math.nan
 
 
 class Observer:

@@ -16,11 +16,12 @@ import pytest
 
 from esvi_shm.config import FitConfig
 from esvi_shm.corpus.corpus import Corpus
+from esvi_shm.families.contract import Judge
 from esvi_shm.runtime import engine, home
 from esvi_shm.runtime.blocks import PLACE, RECALL, STEP
 from esvi_shm.runtime.layout import Layout
 from esvi_shm.runtime.processes import Workers
-from esvi_shm.runtime.record import Judge, Observer, Result
+from esvi_shm.runtime.record import Observer, Result
 from esvi_shm.runtime.serial import SerialFit, merge_shards
 from esvi_shm.runtime.worker import Setup, Worker
 from esvi_shm.shared.ring import contents
