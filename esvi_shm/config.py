@@ -15,6 +15,9 @@ from esvi_shm.errors import ParameterError
 
 Prior = float | np.ndarray
 
+#: Below 1e-6 digamma(prior) leaves float32 no digits for anything else.
+LEAST_PRIOR, MOST_PRIOR = 1e-6, 1e6
+
 
 def _whole(name: str, value: Any, least: int) -> None:
     if isinstance(value, bool) or not isinstance(value, int | np.integer):
@@ -50,6 +53,13 @@ def choose(name: str, value: str, known: Iterable[str]) -> str:
     return value
 
 
+def _also(learned: str, name: str) -> str:
+    """`learned`, a value of learn_priors, and the prior `name` too."""
+    if {learned, name} == {"alpha", "eta"}:
+        return "both"
+    return name if learned == "none" else learned
+
+
 def prior_vector(name: str, value: Prior, length: int) -> np.ndarray:
     """A prior as a float64 vector: a scalar is repeated, a vector must have `length` values > 0.
 
@@ -73,8 +83,13 @@ class FitConfig:
     Attributes
     ----------
     n_topics : int
-    alpha, eta : float or array
+    alpha, eta : float, array or "auto"
         Dirichlet priors per topic (a document's) and per word (a topic's); not divided by K or V.
+        "auto" begins with the default and learns it.
+    learn_priors : str
+        Which of them the fit learns, from what is given: none, alpha, eta (one number), both.
+    symmetric_alpha : bool
+        A learned alpha is one number for all topics.
     n_workers : int or None
         None: the cores this process may use.
     n_blocks : int or None
@@ -92,6 +107,9 @@ class FitConfig:
     tol : float
         Stop when the relative change of the objective (the ELBO at the responsibilities held; under
         cvb0 its own) between evaluations is below this, once the updates have settled; 0 never.
+    patience : int or None
+        Stop when so many evaluations in a row bring no better prediction of the held-out text, once
+        the updates have settled; None never.
     max_time : float or None
         Seconds of fitting after which the fit ends.
     seed : int
@@ -115,6 +133,8 @@ class FitConfig:
     refold_after: tuple[int, ...] = ()
     alpha: Prior = 0.1
     eta: Prior = 0.05
+    learn_priors: str = "none"
+    symmetric_alpha: bool = False
     storage: str = "margins"
     start: str = "seeded"
     n_workers: int | None = None
@@ -124,10 +144,15 @@ class FitConfig:
     n_passes: int = 100
     evaluate_every: int = 10
     tol: float = 1e-4
+    patience: int | None = None
     max_time: float | None = None
     seed: int = 0
 
     def __post_init__(self) -> None:
+        for name in ("alpha", "eta"):
+            if isinstance(getattr(self, name), str) and getattr(self, name) == "auto":
+                object.__setattr__(self, name, getattr(type(self), name))
+                object.__setattr__(self, "learn_priors", _also(self.learn_priors, name))
         _whole("n_topics", self.n_topics, 1)
         _whole("n_passes", self.n_passes, 0)
         _whole("evaluate_every", self.evaluate_every, 0)
@@ -138,7 +163,7 @@ class FitConfig:
         object.__setattr__(self, "refold_after", tuple(np.atleast_1d(self.refold_after).tolist()))
         for n in self.refold_after:
             _whole("refold_after", n, 1)
-        for name in ("n_workers", "n_blocks"):
+        for name in ("n_workers", "n_blocks", "patience"):
             if getattr(self, name) is not None:
                 _whole(name, getattr(self, name), 1)
         _number("tol", self.tol, "at least 0", lambda x: x >= 0)
@@ -158,8 +183,7 @@ class FitConfig:
             except (TypeError, ValueError, OverflowError):
                 raise ParameterError(name, "must be a number or a vector", value) from None
         for x in values:
-            # Below 1e-6 digamma(prior) leaves float32 no digits for anything else.
-            if not 1e-6 <= x <= 1e6:
+            if not LEAST_PRIOR <= x <= MOST_PRIOR:
                 raise ParameterError(name, "must lie between 1e-6 and 1e6", x)
 
     def as_dict(self) -> dict[str, Any]:

@@ -13,6 +13,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from esvi_shm.config import FitConfig
 from esvi_shm.corpus.corpus import as_corpus
+from esvi_shm.metrics.holdout import set_aside
 from esvi_shm.model import FittedModel, Topic
 from esvi_shm.runtime import engine
 
@@ -31,8 +32,14 @@ class LDA(BaseEstimator):
     ----------
     n_components : int
         Number of topics K.
-    doc_topic_prior, topic_word_prior : float or array, shape (K,) and (V,)
-        Dirichlet priors alpha and eta, per topic and per word: not divided by K or V.
+    doc_topic_prior, topic_word_prior : float, array of shape (K,) and (V,), or "auto"
+        Dirichlet priors alpha and eta, per topic and per word: not divided by K or V. "auto":
+        begins with the default, and is learned.
+    learn_priors : str
+        Which of them the fit learns, from what is given: none, alpha (by topic), eta (one number),
+        both. By the ELBO; under inference cvb0 by `holdout`.
+    symmetric_alpha : bool
+        A learned alpha is one number for all topics.
     n_workers : int or None
         Worker processes; None: one for each core this process may use.
     n_passes : int
@@ -42,6 +49,11 @@ class LDA(BaseEstimator):
         is smaller, once the updates have settled; 0: never.
     evaluate_every : int
         Passes between evaluations; 0: at the end only.
+    holdout : float, documents as for `fit`, or None
+        Documents that the fit does not see: a share drawn by `random_state`, or others. Their
+        perplexity by document completion is recorded at each evaluation.
+    patience : int or None
+        Stop when so many evaluations in a row bring no lower perplexity of `holdout`.
     max_time : float or None
         Seconds of fitting at most.
     inference, storage, start, route : str
@@ -62,6 +74,10 @@ class LDA(BaseEstimator):
         Dirichlet parameters lambda of the topics.
     doc_topic_ : array, shape (D, K)
         E[theta] of the documents it was fitted to.
+    training_documents_ : int array, shape (D,)
+        Which documents of X those are: all but what `holdout` drew from it.
+    perplexity_ : float
+        Of the held-out documents at the end; nan without.
     elbo_ : float
         Evidence lower bound, in nats.
     history_ : list of Record
@@ -87,10 +103,14 @@ class LDA(BaseEstimator):
         *,
         doc_topic_prior: Any = FitConfig.alpha,
         topic_word_prior: Any = FitConfig.eta,
+        learn_priors: str = FitConfig.learn_priors,
+        symmetric_alpha: bool = FitConfig.symmetric_alpha,
         n_workers: int | None = None,
         n_passes: int = FitConfig.n_passes,
         tol: float = FitConfig.tol,
         evaluate_every: int = FitConfig.evaluate_every,
+        holdout: Any = None,
+        patience: int | None = FitConfig.patience,
         max_time: float | None = None,
         inference: str = FitConfig.inference,
         cvb0_passes: int | None = FitConfig.cvb0_passes,
@@ -106,10 +126,14 @@ class LDA(BaseEstimator):
         self.n_components = n_components
         self.doc_topic_prior = doc_topic_prior
         self.topic_word_prior = topic_word_prior
+        self.learn_priors = learn_priors
+        self.symmetric_alpha = symmetric_alpha
         self.n_workers = n_workers
         self.n_passes = n_passes
         self.tol = tol
         self.evaluate_every = evaluate_every
+        self.holdout = holdout
+        self.patience = patience
         self.max_time = max_time
         self.inference = inference
         self.cvb0_passes = cvb0_passes
@@ -125,6 +149,7 @@ class LDA(BaseEstimator):
     def _config(self) -> FitConfig:
         given = self.get_params()
         random_state = given.pop("random_state")
+        del given["holdout"]
         if isinstance(random_state, int | np.integer):
             seed = int(random_state)
         else:
@@ -154,9 +179,15 @@ class LDA(BaseEstimator):
         WorkerError
             If a worker died.
         """
-        config, corpus = self._config(), as_corpus(X)
-        result = engine.fit(corpus, config)
-        self.model_ = FittedModel.from_result(result, corpus)
+        config = self._config()
+        engine.check(config, self.holdout is not None)
+        corpus, judge, documents = as_corpus(X), None, None
+        if self.holdout is not None:
+            corpus, judge, documents = set_aside(corpus, self.holdout, config.seed)
+        result = engine.fit(corpus, config, judge=judge)
+        self.model_ = FittedModel.from_result(result, corpus, judge.describe() if judge else None)
+        self.training_documents_ = np.arange(corpus.n_documents) if judge is None else documents
+        self.perplexity_ = result.history[-1].perplexity
         self.components_ = self.model_.lambda_.T
         self.doc_topic_ = self.model_.doc_topic
         self.elbo_ = self.model_.elbo

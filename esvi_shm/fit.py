@@ -7,14 +7,17 @@ Parses, calls, prints. Only the standard library is imported at the top, so that
 import argparse
 import sys
 from dataclasses import fields
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from esvi_shm import __version__, command
 from esvi_shm.errors import ParameterError
 
 if TYPE_CHECKING:
     from esvi_shm.config import FitConfig
+    from esvi_shm.corpus import Corpus
+    from esvi_shm.metrics import HeldOut
     from esvi_shm.model import FittedModel
+    from esvi_shm.progress import Progress
 
 EXAMPLE = """\
 examples:
@@ -61,13 +64,26 @@ def _parser() -> argparse.ArgumentParser:
         "--topics", type=int, default=50, metavar="K", help="number of topics (default: 50)"
     )
     model.add_argument(
-        "--alpha", type=float, default=0.1, metavar="A",
-        help="Dirichlet prior of a document, per topic, not divided by K (default: 0.1)",
+        "--alpha", default=0.1, metavar="A",
+        help="Dirichlet prior of a document, per topic, not divided by K: a number, K numbers with "
+        "commas between, or a .npy file of them; auto: learned, see --learn-priors (default: 0.1)",
     )  # fmt: skip
     model.add_argument(
-        "--eta", type=float, default=0.05, metavar="E",
-        help="Dirichlet prior of a topic, per word, not divided by V (default: 0.05)",
+        "--eta", default=0.05, metavar="E",
+        help="Dirichlet prior of a topic, per word, not divided by V, in the same forms; auto: "
+        "learned (default: 0.05)",
     )  # fmt: skip
+    model.add_argument(
+        "--learn-priors", default="none", metavar="NAME",
+        help="alpha (a number for each topic), eta (one number for all words), both, none: which "
+        "priors are learned, from what is given, once the updates have settled. A step is kept if "
+        "the ELBO rises; under cvb0 if the perplexity of --holdout falls (default: none)",
+    )  # fmt: skip
+    model.add_argument(
+        "--symmetric-alpha",
+        action="store_true",
+        help="a learned alpha is one number for all topics",
+    )
     model.add_argument(
         "--inference", default="anneal", metavar="NAME",
         help="vb: variational Bayes, climbs the ELBO from pass to pass; cvb0: collapsed, of zero "
@@ -103,6 +119,18 @@ def _parser() -> argparse.ArgumentParser:
         "--tol", type=float, default=1e-4, metavar="T",
         help="stop when the ELBO changes by less than this share of itself between two "
         "evaluations; 0: never (default: 0.0001)",
+    )  # fmt: skip
+    stop.add_argument(
+        "--holdout", metavar="FILE|SHARE",
+        help="documents that the fit does not see: each evaluation records their perplexity by "
+        "document completion (python -m esvi_shm.evaluate --help), while the clock stands still. "
+        "A share (0.1) is drawn from CORPUS by --seed; a file is read as CORPUS is, without "
+        "the options that drop words (default: none)",
+    )  # fmt: skip
+    stop.add_argument(
+        "--patience", type=int, metavar="N",
+        help="stop when N evaluations in a row have brought no lower perplexity of --holdout, once "
+        "cvb0 of anneal, tempering and refolds are over (default: never)",
     )  # fmt: skip
     stop.add_argument(
         "--max-time", type=float, metavar="S", help="seconds of fitting at most (default: no limit)"
@@ -164,10 +192,30 @@ _PARAMETERS = {
 }
 
 
+def _prior(name: str, value: Any) -> Any:
+    """What an option that sets a prior says: a number, a vector, or "auto"."""
+    if not isinstance(value, str) or value == "auto":
+        return value
+    import numpy as np
+
+    if value.endswith(".npy"):
+        try:
+            return np.load(value, allow_pickle=False)
+        except (OSError, ValueError, EOFError) as error:
+            raise ParameterError(name, f"must be a .npy file of numbers ({error})", value) from None
+    try:
+        numbers = [float(text) for text in value.split(",")]
+    except ValueError:
+        rule = "must be a number, numbers with commas between, a .npy file, or auto"
+        raise ParameterError(name, rule, value) from None
+    return numbers[0] if len(numbers) == 1 else np.array(numbers)
+
+
 def _config(given: argparse.Namespace) -> "FitConfig":
     from esvi_shm.config import FitConfig
 
     values = {_PARAMETERS.get(name, name): value for name, value in vars(given).items()}
+    values.update({name: _prior(name, values[name]) for name in ("alpha", "eta")})
     return FitConfig(**{f.name: values[f.name] for f in fields(FitConfig) if f.name in values})
 
 
@@ -184,6 +232,53 @@ def _print_results(model: "FittedModel", n_words: int) -> None:
         f"{summary['pairs_per_second'] / 1e6:.1f} M pairs/s"
     )
     print(f"ELBO {summary['elbo']:.6g} nats, {summary['elbo_per_token']:.4f} a token")
+    if summary["config"]["learn_priors"] != "none":
+        alpha = model.alpha
+        print(
+            f"alpha {summary['alpha_mean']:.4g} on average ({alpha.min():.3g} to "
+            f"{alpha.max():.3g}), eta {summary['eta_mean']:.4g}"
+        )
+    if summary["holdout"] is not None:
+        print(
+            f"held-out perplexity {model.history[-1].perplexity:.2f} "
+            f"({summary['holdout']['n_documents']:,} documents)"
+        )
+
+
+def _share(text: str | None) -> float | None:
+    """The share of documents that --holdout asks for; None for a file, or without the option."""
+    from esvi_shm.metrics.holdout import check_share
+
+    try:
+        return None if text is None else check_share(float(text))
+    except ParameterError:
+        raise
+    except ValueError:
+        return None
+
+
+def _set_aside(
+    given: argparse.Namespace, corpus: "Corpus", seed: int, progress: "Progress"
+) -> "tuple[Corpus, HeldOut | None]":
+    """The corpus to train on, and the documents that judge."""
+    from esvi_shm.metrics.holdout import set_aside
+
+    if given.holdout is None:
+        return corpus, None
+    holdout: Any = _share(given.holdout)
+    if holdout is None:
+        # Its words are those of CORPUS, however rare they are here.
+        kept = {"min_df": 1, "max_df": 1.0, "stop_words": None, "max_vocabulary": None}
+        every = argparse.Namespace(**{**vars(given), **kept})
+        holdout = command.read(every, given.holdout, progress)
+    training, held_out, _ = set_aside(corpus, holdout, seed)
+    progress.n_tokens = training.n_tokens
+    progress.say(
+        f"held out: {held_out.n_documents:,} documents, {held_out.scored.n_tokens:,} tokens to "
+        f"score; outside the vocabulary: {held_out.outside_words:,} words, "
+        f"{held_out.outside_tokens:,} tokens"
+    )
+    return training, held_out
 
 
 def _run(given: argparse.Namespace) -> None:
@@ -193,7 +288,8 @@ def _run(given: argparse.Namespace) -> None:
     from esvi_shm.runtime import engine, memory
 
     config = _config(given)
-    engine.check(config)
+    engine.check(config, given.holdout is not None)
+    _share(given.holdout)
     if given.top_words < 0:
         raise ParameterError("top_words", "must be at least 0", given.top_words)
     if given.out is not None:
@@ -202,12 +298,14 @@ def _run(given: argparse.Namespace) -> None:
     command.check_output("log_json", given.log_json, read, given.out)
     with Progress(given.quiet, given.log_json) as progress:
         corpus = command.read(given, given.corpus, progress)
+        corpus, held_out = _set_aside(given, corpus, config.seed, progress)
         if given.plan:
             print(memory.describe(engine.plan(corpus, config)))
             return
         if given.out is not None and corpus.vocabulary is not None:
             store.check_words(corpus.vocabulary)
-        model = FittedModel.from_result(engine.fit(corpus, config, progress), corpus)
+        result = engine.fit(corpus, config, progress, held_out)
+        model = FittedModel.from_result(result, corpus, held_out.describe() if held_out else None)
         if given.out is not None:
             store.save(model, given.out)
         progress.log("summary", **model.summary)

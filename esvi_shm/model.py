@@ -102,13 +102,15 @@ class FittedModel:
         self.history, self.summary = history, summary
 
     @classmethod
-    def from_result(cls, result: Result, corpus: Corpus) -> "FittedModel":
-        """The model of a finished fit of `corpus`."""
+    def from_result(
+        cls, result: Result, corpus: Corpus, holdout: dict[str, Any] | None = None
+    ) -> "FittedModel":
+        """The model of a finished fit of `corpus`; `holdout` describes what judged it."""
         parameters = Parameters(
             result.lambda_rows, result.word_ids, result.gamma_shards, result.alpha, result.eta
         )
         words = corpus.vocabulary or [corpus.word(v) for v in range(corpus.n_words)]
-        return cls(parameters, words, result.history, summarise(result, corpus))
+        return cls(parameters, words, result.history, summarise(result, corpus, holdout))
 
     @property
     def alpha(self) -> np.ndarray:
@@ -278,7 +280,9 @@ class FittedModel:
         store.save(self, folder)
 
 
-def summarise(result: Result, corpus: Corpus) -> dict[str, Any]:
+def summarise(
+    result: Result, corpus: Corpus, holdout: dict[str, Any] | None = None
+) -> dict[str, Any]:
     """The figures of a fit, as `summary.json` holds them."""
     config, last = result.config, result.history[-1]
     known = np.isfinite(last.elbo_f)
@@ -297,6 +301,10 @@ def summarise(result: Result, corpus: Corpus) -> dict[str, Any]:
         # Not known where visits were cut short between two evaluations.
         "elbo_f": last.elbo_f if known else None,
         "elbo_per_token": last.elbo / corpus.n_tokens,
+        "holdout_perplexity": last.perplexity if np.isfinite(last.perplexity) else None,
+        "holdout": holdout,
+        "alpha_mean": float(result.alpha.mean()),
+        "eta_mean": float(result.eta.mean()),
         "fit_seconds": result.fit_seconds,
         "start_seconds": result.fit_seconds - result.pass_seconds,
         "total_seconds": last.total_seconds,

@@ -6,6 +6,7 @@ Everything goes to standard error (or the JSON file); standard output belongs to
 import contextlib
 import json
 import logging
+import math
 import sys
 import time
 from types import TracebackType
@@ -96,15 +97,20 @@ class Progress(Observer):
             self._move_bar("fitting", pairs, total_pairs, "pairs")
 
     def evaluated(self, record: Record) -> None:
-        self.log("evaluation", **{k: v if v == v else None for k, v in record._asdict().items()})
+        figures = record._asdict().items()
+        self.log("evaluation", **{k: v if math.isfinite(v) else None for k, v in figures})
         per_token = record.elbo / self.n_tokens
+        perplexity = record.perplexity
+        held_out = "" if math.isnan(perplexity) else f"held-out perplexity {perplexity:.2f}, "
         if self.terminal and self._bar is not None:
+            short = held_out.replace("held-out ", "").rstrip(", ")
+            parts = [f"ELBO/token {per_token:.4f}", short]
             with contextlib.suppress(OSError):
-                self._bar.set_postfix_str(f"ELBO/token {per_token:.4f}")
+                self._bar.set_postfix_str(", ".join(part for part in parts if part))
         else:
             self.say(
                 f"pass {record.passes:g}: ELBO {record.elbo:.6g} nats ({per_token:.4f} a token), "
-                f"{record.fit_seconds:.2f} s of fitting"
+                f"{held_out}{record.fit_seconds:.2f} s of fitting"
             )
 
     def _move_bar(self, name: str, done: int, total: int, unit: str) -> None:

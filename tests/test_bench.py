@@ -101,6 +101,7 @@ RUNS = {
     "scaling": ["--passes=3", "--seeds=2", "--repeats=1"],
     "memory": ["--passes=2"],
     "transform": ["--passes=3", "--repeats=1", "--cores", "1"],
+    "priors": ["--passes=20", "--seeds=2", "--holdout=0.3"],
     "end_to_end": ["--passes=2", "--repeats=1"],
 }
 

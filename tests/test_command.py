@@ -112,6 +112,9 @@ def test_what_is_read_is_not_written_over(tmp_path):
     for path in (corpus, tmp_path / "link"):
         with pytest.raises(ParameterError, match="json must not be a file that is read, got"):
             command.check_output("json", str(path), ["stdlib", str(corpus)])
+    for path in (tmp_path, tmp_path / "gone" / "file"):
+        with pytest.raises(ParameterError, match="json must be a file in a folder that exists"):
+            command.check_output("json", str(path), [])
     for folder in (model, f"{model}/"):
         with pytest.raises(ParameterError, match="json must not lie in the folder of the model"):
             command.check_output("json", str(model / "log"), [], str(folder))
@@ -142,10 +145,3 @@ def test_a_file_is_written_whole_or_not_at_all(tmp_path):
         raise KeyboardInterrupt
     assert path.read_bytes() == b"first"
     assert list(tmp_path.iterdir()) == [path]
-
-
-def test_files_are_checked_before_they_are_written(tmp_path):
-    command.check_file("json", str(tmp_path / "file"))
-    for path in (tmp_path, tmp_path / "gone" / "file"):
-        with pytest.raises(ParameterError, match="json must be a file in a folder that exists"):
-            command.check_file("json", str(path))

@@ -84,6 +84,7 @@ def test_every_parameter_reaches_the_fit():
     given = {
         "n_components": 7, "doc_topic_prior": 0.2, "topic_word_prior": 0.3, "n_workers": 3,
         "n_passes": 11, "tol": 0.0, "evaluate_every": 4, "max_time": 9.0, "inference": "vb",
+        "holdout": 0.2, "patience": 6, "learn_priors": "eta", "symmetric_alpha": True,
         "cvb0_passes": 3, "temper_passes": 2, "refold_after": (1, 2),
         "storage": "full", "start": "random", "route": "ring", "n_blocks": 5,
         "deterministic": True, "random_state": np.int64(6),
@@ -91,9 +92,9 @@ def test_every_parameter_reaches_the_fit():
     assert set(given) == set(LDA().get_params())
     assert LDA(**given)._config() == FitConfig(
         n_topics=7, alpha=0.2, eta=0.3, n_workers=3, n_passes=11, tol=0.0, evaluate_every=4,
-        max_time=9.0, inference="vb", cvb0_passes=3, temper_passes=2, refold_after=(1, 2),
-        storage="full", start="random", route="ring", n_blocks=5,
-        deterministic=True, seed=6,
+        learn_priors="eta", symmetric_alpha=True, max_time=9.0, patience=6, inference="vb",
+        cvb0_passes=3, temper_passes=2, refold_after=(1, 2), storage="full", start="random",
+        route="ring", n_blocks=5, deterministic=True, seed=6,
     )  # fmt: skip
 
 
@@ -160,7 +161,50 @@ def test_words_with_names_are_matched_by_them():
         lda.transform([["moss"]])
 
 
+def test_documents_held_out_are_not_trained_on():
+    lda = LDA(**QUICK, holdout=0.3, evaluate_every=2, random_state=4).fit(MATRIX)
+    kept = lda.training_documents_
+    assert len(kept) == 21 and lda.doc_topic_.shape == (21, 3)
+    alone = LDA(**QUICK, evaluate_every=2, random_state=4).fit(MATRIX[kept])
+    np.testing.assert_array_equal(lda.components_, alone.components_)
+    np.testing.assert_array_equal(lda.doc_topic_, alone.doc_topic_)
+    assert [r[3:6] for r in lda.history_] == [r[3:6] for r in alone.history_]
+    assert np.isnan([alone.perplexity_, *(r.perplexity for r in alone.history_)]).all()
+    np.testing.assert_array_equal(alone.training_documents_, np.arange(21))
+    # The same figure as for the same documents given as others.
+    rest = np.setdiff1d(np.arange(30), kept)
+    other = LDA(**QUICK, holdout=MATRIX[rest], evaluate_every=2, random_state=4).fit(MATRIX[kept])
+    assert len(other.training_documents_) == 21
+    found = [r.perplexity for r in lda.history_]
+    assert found == [r.perplexity for r in other.history_]
+    assert lda.perplexity_ == found[-1] == lda.model_.summary["holdout_perplexity"]
+    assert 1 < lda.perplexity_ < 20
+    assert lda.model_.summary["n_documents"] == 21
+    assert lda.model_.summary["holdout"]["n_documents"] == 9
+
+
+def test_priors_are_learned_and_saved(tmp_path):
+    options = {**QUICK, "inference": "vb", "n_passes": 20, "random_state": 0}
+    lda = LDA(**options, doc_topic_prior="auto", topic_word_prior="auto").fit(MATRIX)
+    model = lda.model_
+    assert (model.alpha != 0.1).all() and np.ptp(model.alpha) > 0
+    assert model.eta[0] != 0.05 and np.ptp(model.eta) == 0
+    assert lda.elbo_ > LDA(**options).fit(MATRIX).elbo_ + 1
+    lda.save(str(tmp_path / "m"))
+    loaded = esvi_shm.load(tmp_path / "m")
+    np.testing.assert_array_equal(loaded.alpha, model.alpha)
+    np.testing.assert_array_equal(loaded.eta, model.eta)
+    last = loaded.history[-1]
+    assert (last.alpha_mean, last.eta_mean) == (model.alpha.mean(), model.eta.mean())
+    assert loaded.summary["alpha_mean"] == model.alpha.mean()
+    assert loaded.summary["config"]["learn_priors"] == "both"
+
+
 def test_bad_input_is_an_error_before_the_fit():
+    with pytest.raises(ParameterError, match="holdout as a share of the documents must lie"):
+        LDA(holdout=1.0).fit(MATRIX)
+    with pytest.raises(ParameterError, match="patience must come with holdout, got 2"):
+        LDA(patience=2).fit(MATRIX)
     with pytest.raises(ParameterError, match="n_topics"):
         LDA(n_components=0).fit(MATRIX)
     with pytest.raises(ParameterError, match="alpha must be a number or have 3 values"):

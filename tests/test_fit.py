@@ -88,6 +88,78 @@ def test_a_fit_from_the_shell(tmp_path):
         assert planned == pytest.approx(model.summary["peak_rss_bytes"], rel=0.25)
 
 
+def test_a_share_held_out_is_judged_and_ends_the_fit(tmp_path, capsys):
+    corpus, out, log = write_uci(tmp_path), tmp_path / "model", tmp_path / "log"
+    arguments = [corpus, "--topics", "4", "--passes", "400", "--workers", "1", "--tol", "0",
+                 "--inference", "vb", "--evaluate-every", "2", "--holdout", "0.25", "--patience",
+                 "3", "--out", str(out), "--log-json", str(log)]  # fmt: skip
+    assert fit.main(arguments) == 0
+    captured = capsys.readouterr()
+    model = esvi_shm.load(out)
+    found = [record.perplexity for record in model.history]
+    assert all(1 < perplexity < 60 for perplexity in found)
+    assert model.summary["stopped"] == "patience"
+    assert min(found) == found[-4]
+    assert (model.summary["n_documents"], len(model.gamma)) == (45, 45)
+    assert model.summary["holdout"]["n_documents"] == 15
+    assert model.summary["holdout_perplexity"] == found[-1]
+    assert f"held-out perplexity {found[-1]:.2f} (15 documents)" in captured.out
+    assert "held out: 15 documents" in captured.err
+    assert f"held-out perplexity {found[0]:.2f}, " in captured.err
+    events = [json.loads(line) for line in log.read_text().splitlines()]
+    assert [e["perplexity"] for e in events if e["event"] == "evaluation"] == found
+
+
+def test_a_file_held_out_is_aligned_by_word(tmp_path, capsys):
+    text, other = tmp_path / "a.txt", tmp_path / "b.txt"
+    text.write_text("sea ship salt\nship sea rum\nhill tree path\ntree path the\n" * 5)
+    other.write_text("tree gull the sea\nship ship sea\n" * 3)
+    out = tmp_path / "model"
+    arguments = [str(text), "--topics", "2", "--passes", "4", "--workers", "1", "--stop-words",
+                 "english", "--min-df", "5", "--out", str(out), "--seed", "3"]  # fmt: skip
+    assert fit.main([*arguments, "--holdout", str(other)]) == 0
+    assert "outside the vocabulary: 2 words, 6 tokens" in capsys.readouterr().err
+    model = esvi_shm.load(out)
+    assert model.summary["n_documents"] == 20
+    assert model.summary["holdout"]["source"] == str(other)
+    from esvi_shm import evaluate
+
+    figures = tmp_path / "figures.json"
+    assert evaluate.main([str(out), str(other), "--seed", "3", "--json", str(figures)]) == 0
+    wanted = json.loads(figures.read_text())["perplexity"]
+    assert model.summary["holdout_perplexity"] == pytest.approx(wanted, rel=1e-6)
+    other.write_text("gull\n")
+    capsys.readouterr()
+    assert fit.main([*arguments, "--holdout", str(other)]) == 2
+    assert "b.txt: there must be a word in common" in capsys.readouterr().err
+
+
+def test_priors_from_the_shell(tmp_path, capsys):
+    corpus, out = write_uci(tmp_path), tmp_path / "model"
+    np.save(tmp_path / "alpha.npy", [0.2, 0.3])
+    quick = [corpus, "--topics", "2", "--passes", "10", "--workers", "1", "--quiet", "--out",
+             str(out), "--inference", "vb"]  # fmt: skip
+    assert fit.main([*quick, "--alpha", str(tmp_path / "alpha.npy"), "--eta", "0.5"]) == 0
+    model = esvi_shm.load(out)
+    assert (model.alpha.tolist(), set(model.eta)) == ([0.2, 0.3], {0.5})
+    assert "on average" not in capsys.readouterr().out
+    arguments = [*quick, "--alpha", "0.2,0.3", "--learn-priors", "both"]
+    assert fit.main(arguments) == 0
+    model = esvi_shm.load(out)
+    assert model.alpha.tolist() != [0.2, 0.3] and model.eta[0] != 0.05
+    assert model.summary["config"]["alpha"] == [0.2, 0.3]
+    printed = capsys.readouterr().out
+    assert f"alpha {model.alpha.mean():.4g} on average" in printed
+    assert f"eta {model.eta[0]:.4g}" in printed
+    for name, bad in (("a.npy", b""), ("b.npy", b"text")):
+        (tmp_path / name).write_bytes(bad)
+        assert fit.main([*quick, "--alpha", str(tmp_path / name)]) == 2
+        assert "--alpha must be a .npy file of numbers" in capsys.readouterr().err
+    np.save(tmp_path / "c.npy", ["x", "y"])
+    assert fit.main([*quick, "--alpha", str(tmp_path / "c.npy")]) == 2
+    assert "--alpha must be a number or a vector" in capsys.readouterr().err
+
+
 def test_quiet_and_no_table(tmp_path):
     done = run(write_uci(tmp_path), "--topics", "2", "--quiet", "--top-words", "0")
     assert done.returncode == 0
@@ -263,6 +335,24 @@ def test_what_has_no_effect_is_one_line_on_standard_error(tmp_path):
         (["--top-words", "-1"], "--top-words must be at least 0, got -1"),
         (["--alpha", "0"], "--alpha must be greater than 0, got 0.0"),
         (["--eta", "-1"], "--eta must be greater than 0, got -1.0"),
+        (
+            ["--alpha", "x"],
+            "--alpha must be a number, numbers with commas between, a .npy file, or ",
+        ),
+        (["--alpha", "0.1,0.2"], "--alpha must be a number or have 50 values, got (2,)"),
+        (["--eta", "0.1,0.2"], "--eta must be a number or have 40 values, got (2,)"),
+        (["--alpha", "0.1,-1", "--topics", "2"], "--alpha must lie between 1e-6 and 1e6, got -1.0"),
+        (["--alpha", "nowhere.npy"], "--alpha must be a .npy file of numbers"),
+        (["--learn-priors", "x"], "--learn-priors must be one of alpha, both, eta, none, got 'x'"),
+        (
+            ["--learn-priors", "x", "--eta", "auto"],
+            "--learn-priors must be one of alpha, both, eta",
+        ),
+        (["--symmetric-alpha"], "--learn-priors must be alpha or both with symmetric_alpha"),
+        (
+            ["--inference", "cvb0", "--alpha", "auto"],
+            "--learn-priors must come with holdout under cvb0, got 'alpha'",
+        ),
         (["--alpha", "nan"], "--alpha must be greater than 0, got nan"),
         (["--max-time", "0"], "--max-time must be greater than 0, got 0.0"),
         (["--route", "x"], "--route must be one of balanced, lap, random, ring, got 'x'"),
@@ -270,6 +360,12 @@ def test_what_has_no_effect_is_one_line_on_standard_error(tmp_path):
         (["--start", "x"], "--start must be one of random, scikit-learn, seeded, got 'x'"),
         (["--inference", "x"], "--inference must be one of anneal, cvb0, vb, got 'x'"),
         (["--format", "x"], "--format must be one of"),
+        (["--holdout", "1"], "--holdout as a share of the documents must lie in (0, 1), got 1.0"),
+        (["--holdout", "nan"], "--holdout as a share of the documents must lie in (0, 1), got nan"),
+        (["--holdout", "0.001"], "--holdout must set aside some and not all of 60 documents"),
+        (["--holdout", "nowhere.txt"], "nowhere.txt"),
+        (["--patience", "0", "--holdout", "0.5"], "--patience must be at least 1, got 0"),
+        (["--patience", "2"], "--patience must come with holdout, got 2"),
         (["--deterministic", "--route", "random"], "--route must be lap or ring"),
         (["--stop-words", "english"], "--stop-words"),
         (["--min-df", "2"], "--min-df"),

@@ -90,7 +90,7 @@ RESULT = Result(
     eta=np.full(4, 0.5),
     history=[
         Record(1.0, 2.0, 3.0, -90.0, -91.0, -91.0),
-        Record(2.0, 5.0, 7.0, -45.0, -46.0, -46.0),
+        Record(2.0, 5.0, 7.0, -45.0, -46.0, -46.0, 321.0),
     ],
     passes=2.0,
     fit_seconds=5.0,
@@ -107,11 +107,13 @@ def test_the_summary_is_of_the_last_evaluation():
         "n_documents": 2, "n_words": 4, "n_pairs": 5, "n_tokens": 9,
         "n_topics": 2, "n_workers": 3, "n_blocks": 4, "n_passes": 2, "stopped": "tol",
         "elbo": -45.0, "elbo_f": -46.0, "elbo_per_token": -5.0,
+        "holdout_perplexity": 321.0, "holdout": {"source": "other"},
+        "alpha_mean": 0.1, "eta_mean": 0.5,
         "fit_seconds": 5.0, "start_seconds": 1.0, "total_seconds": 7.0, "pairs_per_second": 5.0,
         "shared_bytes": 1000, "peak_rss_bytes": 1050,
         "corpus": CORPUS.name, "corpus_digest": CORPUS.digest(), "config": RESULT.config.as_dict(),
     }  # fmt: skip
-    summary = summarise(RESULT, CORPUS)
+    summary = summarise(RESULT, CORPUS, {"source": "other"})
     assert summary == expected
     assert isinstance(summary["n_passes"], int)
     assert json.loads(json.dumps(summary)) == expected
@@ -122,6 +124,7 @@ def test_the_summary_of_a_fit_cut_short():
     summary = summarise(replace(RESULT, history=[last], passes=1.23456, pass_seconds=0.0), CORPUS)
     assert summary["n_passes"] == 1.235
     assert summary["elbo_f"] is None
+    assert summary["holdout_perplexity"] is None and summary["holdout"] is None
     assert summary["pairs_per_second"] == 0.0
 
 

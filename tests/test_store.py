@@ -78,7 +78,8 @@ def test_round_trip(model, tmp_path):
     assert loaded.lambda_.shape == (9000, 3)
     assert isinstance(loaded.lambda_, np.memmap) and isinstance(loaded.gamma, np.memmap)
     assert loaded.words == list(model.words)
-    assert loaded.history == model.history
+    # nan, of a fit without held-out text, is not equal to itself.
+    assert repr(loaded.history) == repr(model.history)
     assert loaded.summary == model.summary
     assert loaded.topics(5) == model.topics(5)
     assert loaded.elbo == model.elbo

@@ -11,7 +11,7 @@ a command may read everything that earlier ones wrote. Within a command the work
 parts.
 """
 
-from collections.abc import Collection, Generator, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol
 
@@ -21,6 +21,10 @@ from esvi_shm.config import FitConfig
 from esvi_shm.shared.table import ArraySpec
 
 Arrays = Mapping[str, np.ndarray]
+
+#: What held-out text says of topics, the lower the better: called with rows of lambda, shape
+#: (V, K), the word of each row, and alpha. It must change none of them.
+Judge = Callable[[np.ndarray, np.ndarray, np.ndarray], float]
 
 
 @dataclass(frozen=True)
@@ -69,14 +73,12 @@ class Family(Protocol):
     commands: Sequence[str]
     #: Passes after which the updates and the objective keep their meaning.
     settles_after: int
-    #: Numbers of passes after which `at_rest` is to run.
-    rests: Collection[int]
 
     def __init__(self, config: FitConfig, sizes: Sizes) -> None: ...
 
     @staticmethod
-    def check(config: FitConfig) -> None:
-        """Raise ParameterError for a name that the family does not know, or a contradiction."""
+    def check(config: FitConfig, has_judge: bool = True) -> None:
+        """Raise ParameterError for what the family does not know, or needs a judge for."""
 
     @staticmethod
     def without_effect(config: FitConfig) -> list[str]:
@@ -97,8 +99,13 @@ class Family(Protocol):
     def start(self, corpus: Arrays, shared: Arrays) -> Generator[str, None, None]:
         """Set the first state."""
 
-    def at_rest(self, shared: Arrays) -> Generator[str, None, None]:
-        """Change the state between two passes; the time counts as fitting."""
+    def next_rest(self, n_passes: int) -> int | None:
+        """The next number of passes, above this one, after which `at_rest` is to run."""
+
+    def at_rest(
+        self, corpus: Arrays, shared: Arrays, n_passes: int, judge: Judge | None
+    ) -> Generator[str, None, None]:
+        """Change the state after so many passes; the time counts as fitting."""
 
     def evaluate(self, shared: Arrays, n_passes: int) -> Generator[str, None, Bound]:
         """Remove float drift and compute the bound, after so many whole passes."""

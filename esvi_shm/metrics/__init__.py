@@ -20,6 +20,7 @@ from esvi_shm.metrics.completion import (
     completion_perplexity,
     split_tokens,
 )
+from esvi_shm.metrics.holdout import HeldOut, set_aside
 from esvi_shm.metrics.inference import fold_in, infer_gamma, mean_of, point_topics
 from esvi_shm.metrics.left_to_right import LeftToRight, left_to_right
 
@@ -28,6 +29,7 @@ __all__ = [
     "Coherence",
     "Completion",
     "Half",
+    "HeldOut",
     "HeldOutBound",
     "LeftToRight",
     "align",
@@ -39,6 +41,7 @@ __all__ = [
     "left_to_right",
     "mean_of",
     "point_topics",
+    "set_aside",
     "split_tokens",
     "topic_diversity",
 ]

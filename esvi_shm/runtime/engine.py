@@ -12,6 +12,7 @@ from esvi_shm import families
 from esvi_shm.config import FitConfig
 from esvi_shm.corpus.corpus import Corpus
 from esvi_shm.errors import ParameterError
+from esvi_shm.families.contract import Judge
 from esvi_shm.runtime import routes
 from esvi_shm.runtime.cores import available_cores
 from esvi_shm.runtime.home import Home
@@ -48,15 +49,26 @@ def resolve(config: FitConfig, corpus: Corpus) -> FitConfig:
     return replace(config, n_workers=n_workers, n_blocks=n_blocks)
 
 
-def check(config: FitConfig) -> None:
+def check(config: FitConfig, has_judge: bool = False) -> None:
     """Refuse a configuration that no corpus can make right, before one is read.
+
+    Parameters
+    ----------
+    config : FitConfig
+    has_judge : bool
+        Whether held-out documents will be given.
 
     Raises
     ------
     ParameterError
     """
-    families.find(config.family).check(config)
+    families.find(config.family).check(config, has_judge)
     routes.check(config)
+    if config.patience is not None:
+        if not has_judge:
+            raise ParameterError("patience", "must come with holdout", config.patience)
+        if not config.evaluate_every:
+            raise ParameterError("evaluate_every", "must be at least 1 with patience", 0)
 
 
 def plan(corpus: Corpus, config: FitConfig) -> Layout:
@@ -73,7 +85,12 @@ def plan(corpus: Corpus, config: FitConfig) -> Layout:
     return lay_out(corpus, resolve(config, corpus))
 
 
-def fit(corpus: Corpus, config: FitConfig, observer: Observer | None = None) -> Result:
+def fit(
+    corpus: Corpus,
+    config: FitConfig,
+    observer: Observer | None = None,
+    judge: Judge | None = None,
+) -> Result:
     """Fit a model to a corpus with worker processes.
 
     Parameters
@@ -81,6 +98,8 @@ def fit(corpus: Corpus, config: FitConfig, observer: Observer | None = None) -> 
     corpus : Corpus
     config : FitConfig
     observer : Observer, optional
+    judge : callable, optional
+        Asked at each evaluation, while the clock stands still; see `families.contract.Judge`.
 
     Returns
     -------
@@ -89,8 +108,8 @@ def fit(corpus: Corpus, config: FitConfig, observer: Observer | None = None) -> 
     Raises
     ------
     ParameterError
-        For a name or prior the family or route does not take, or more workers than files may
-        be open for.
+        For a name or prior the family or route does not take, what needs a judge, or more workers
+        than files may be open for.
     MemoryShortError
         Before anything is allocated, if there is no room.
     WorkerError
@@ -99,7 +118,7 @@ def fit(corpus: Corpus, config: FitConfig, observer: Observer | None = None) -> 
         At the second signal.
     """
     observer = observer or Observer()
-    check(config)
+    check(config, judge is not None)
     layout = plan(corpus, config)
     observer.planned(layout)
     backing = choose_backing(layout.total_bytes)
@@ -107,7 +126,7 @@ def fit(corpus: Corpus, config: FitConfig, observer: Observer | None = None) -> 
     observer.stage("compile")
     warm_up(layout.config)
     with Signals() as signals, Run(backing) as run:
-        return Home(layout, corpus, run, signals, observer).run()
+        return Home(layout, corpus, run, signals, observer, judge).run()
 
 
 def _check_descriptors(layout: Layout, backing: Backing) -> None:

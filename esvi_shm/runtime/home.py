@@ -23,6 +23,7 @@ every end no worker and no segment is left.
 """
 
 import contextlib
+import math
 import os
 import time
 from collections.abc import Generator, Iterator
@@ -31,7 +32,7 @@ from typing import Any
 import numpy as np
 
 from esvi_shm.corpus.corpus import Corpus
-from esvi_shm.families.contract import Bound
+from esvi_shm.families.contract import Bound, Judge
 from esvi_shm.runtime import blocks
 from esvi_shm.runtime.blocks import ENTROPY_FROM, PAIRS, PLACE, RECALL, STEP, TARGET_PASS, VISITS
 from esvi_shm.runtime.layout import Layout, fill
@@ -53,9 +54,15 @@ class Home:
     """One run from the filled arrays to the result."""
 
     def __init__(
-        self, layout: Layout, corpus: Corpus, run: Run, signals: Signals, observer: Observer
+        self,
+        layout: Layout,
+        corpus: Corpus,
+        run: Run,
+        signals: Signals,
+        observer: Observer,
+        judge: Judge | None = None,
     ) -> None:
-        self.layout, self.signals, self.observer = layout, signals, observer
+        self.layout, self.signals, self.observer, self.judge = layout, signals, observer, judge
         self.config, sizes = layout.config, layout.sizes
         self.P, self.B = sizes.n_workers, sizes.n_blocks
         for label, table in layout.tables.items():
@@ -110,17 +117,19 @@ class Home:
     def _passes(self) -> str:
         """Run passes until there is a reason to stop; return it."""
         config, done = self.config, 0
-        every, rests = config.evaluate_every or config.n_passes, self.layout.model.rests
+        every, model = config.evaluate_every or config.n_passes, self.layout.model
         if config.n_passes == 0:
             self._evaluate()
         while done < config.n_passes:
             if self.signals.received is None:
-                target = min([config.n_passes, *(n for n in rests if n > done)])
+                rest = model.next_rest(done)
+                target = min(rest or config.n_passes, config.n_passes)
                 target = min(target, done + every - done % every)
                 with self._clock():
                     self._run_to(done, target)
-                    if target in rests and not self.orders[RECALL]:
-                        self._play(self.layout.model.at_rest(self.shared))
+                    if target == rest and not self.orders[RECALL]:
+                        corpus = self.arrays["corpus"]
+                        self._play(model.at_rest(corpus, self.shared, target, self.judge))
                 done = target
                 if done % every and done < config.n_passes and not self.orders[RECALL]:
                     continue
@@ -131,6 +140,8 @@ class Home:
                 return "max_time"
             if self._has_settled() and self._change() < config.tol:
                 return "tol"
+            if config.patience is not None and self._in_vain() >= config.patience:
+                return "patience"
         return "passes"
 
     def _has_settled(self) -> bool:
@@ -141,6 +152,12 @@ class Home:
     def _change(self) -> float:
         before, now = self.history[-2].objective, self.history[-1].objective
         return abs(now - before) / max(abs(before), 1e-300)
+
+    def _in_vain(self) -> int:
+        """Evaluations since the best held-out perplexity of the settled updates."""
+        settles_after = self.layout.model.settles_after
+        found = [r.perplexity for r in self.history if r.passes >= settles_after]
+        return len(found) - 1 - int(np.argmin(found)) if found else 0
 
     def _run_to(self, done: int, target: int) -> None:
         """Let all blocks make their passes up to `target`, and wait until they are home."""
@@ -221,7 +238,13 @@ class Home:
     def _evaluate(self) -> None:
         passes = int(self.worker_words[:, VISITS].sum()) / max(self.visits_a_pass, 1)
         bound: Bound = self._play(self.layout.model.evaluate(self.shared, int(passes)))
-        record = Record(passes, self.fit_seconds, time.perf_counter() - self.ready, *bound)
+        perplexity = math.nan
+        if self.judge is not None:
+            word_ids = self.arrays["corpus"]["word_ids"]
+            perplexity = self.judge(self.shared["lambda_"], word_ids, self.shared["alpha"])
+        seconds = self.fit_seconds, time.perf_counter() - self.ready
+        means = float(self.shared["alpha"].mean()), float(self.shared["eta"].mean())
+        record = Record(passes, *seconds, *bound, perplexity, *means)
         self.history.append(record)
         self.observer.evaluated(record)
 

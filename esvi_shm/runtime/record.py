@@ -1,5 +1,6 @@
 """What a fit tells while it runs, and what it hands over at its end."""
 
+import math
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -10,7 +11,11 @@ from esvi_shm.runtime.layout import Layout
 
 
 class Record(NamedTuple):
-    """One evaluation. Seconds from the moment the workers were ready; bounds in nats."""
+    """One evaluation. Seconds from the moment the workers were ready; bounds in nats.
+
+    `perplexity` is that of held-out text; nan where there is none. The priors of the moment, on
+    average over topics and words: those given, or learned so far.
+    """
 
     passes: float
     fit_seconds: float
@@ -18,6 +23,9 @@ class Record(NamedTuple):
     elbo: float
     elbo_f: float
     objective: float
+    perplexity: float = math.nan
+    alpha_mean: float = math.nan
+    eta_mean: float = math.nan
 
 
 class Observer:
@@ -46,7 +54,7 @@ class Result:
         A row for each word, in the order `word_ids`.
     gamma_shards : list of float32 arrays, shapes (D_p, K)
     stopped : str
-        Why the fit ended: "passes", "tol", "max_time" or the name of a signal.
+        Why the fit ended: "passes", "tol", "patience", "max_time" or the name of a signal.
     """
 
     config: FitConfig

@@ -14,7 +14,7 @@ import numpy as np
 from esvi_shm.config import FitConfig
 from esvi_shm.corpus.corpus import Corpus
 from esvi_shm.counter import shuffled
-from esvi_shm.families.contract import Bound
+from esvi_shm.families.contract import Bound, Judge
 from esvi_shm.runtime.blocks import initialise_control
 from esvi_shm.runtime.layout import fill, lay_out
 from esvi_shm.runtime.routes import least_waiting
@@ -80,9 +80,10 @@ class SerialFit:
             self.visit(worker, block)
         self.passes += 1
 
-    def rest(self) -> None:
-        """What the model does between two passes, where it is asked to."""
-        self._play(self.layout.model.at_rest(self.shared))
+    def rest(self, n_passes: int, judge: Judge | None = None) -> None:
+        """What the model does after so many passes."""
+        model = self.layout.model
+        self._play(model.at_rest(self.corpus_arrays, self.shared, n_passes, judge))
 
     def bound(self) -> Bound:
         """Both bounds, after removing float drift."""
@@ -114,8 +115,13 @@ def warm_up(config: FitConfig) -> None:
     alpha = float(np.ravel(config.alpha)[0])
     eta = float(np.ravel(config.eta)[0])
     toy = replace(config, n_topics=2, n_workers=1, n_blocks=1, alpha=alpha, eta=eta)
+    # Whatever comes only after some passes comes now.
+    toy = replace(toy, cvb0_passes=0, temper_passes=0)
     fit = SerialFit(corpus, toy)
     fit.run_pass()
+    rest = fit.layout.model.next_rest(0)
+    if rest is not None:
+        fit.rest(rest, judge=lambda *_: 1.0)
     fit.bound()
     control = fit.arrays["control"]
     initialise_control(control, 1, 1)

@@ -16,6 +16,7 @@ import pytest
 
 from esvi_shm.config import FitConfig
 from esvi_shm.corpus.corpus import Corpus
+from esvi_shm.families.contract import Judge
 from esvi_shm.runtime import engine, home
 from esvi_shm.runtime.blocks import PLACE, RECALL, STEP
 from esvi_shm.runtime.layout import Layout
@@ -161,6 +162,7 @@ class Fits:
         self,
         counts: np.ndarray = COUNTS,
         observer: Observer | None = None,
+        judge: Judge | None = None,
         **options: object,
     ) -> Ended:
         """Fit; small unless told otherwise."""
@@ -172,7 +174,7 @@ class Fits:
             "inference": "vb",
             **options,
         }
-        engine.fit(Corpus.from_sparse(counts), FitConfig(**options), observer)
+        engine.fit(Corpus.from_sparse(counts), FitConfig(**options), observer, judge)
         return self._ended[-1]
 
 

@@ -20,8 +20,8 @@ import numpy as np
 from esvi_shm.config import FitConfig, choose, prior_vector
 from esvi_shm.corpus.shard import Shard
 from esvi_shm.errors import ParameterError
-from esvi_shm.families.contract import Arrays, Bound, Sizes
-from esvi_shm.families.lda import bound, starts
+from esvi_shm.families.contract import Arrays, Bound, Judge, Sizes
+from esvi_shm.families.lda import bound, priors, starts
 from esvi_shm.families.lda.schedule import Schedule
 from esvi_shm.families.lda.update import Rule, make_scratch, scratch_word_bytes
 from esvi_shm.shared.table import ArraySpec
@@ -51,14 +51,20 @@ class Model:
         "random_phi",
         "sum_documents",
         "sum_words",
+        "sum_under_alpha",
+        "sum_under_eta",
+        "take_priors",
         "bound",
     )
 
     @staticmethod
-    def check(config: FitConfig) -> None:
+    def check(config: FitConfig, has_judge: bool = True) -> None:
         choose("inference", config.inference, INFERENCES)
         choose("storage", config.storage, STORAGES)
         choose("start", config.start, STARTS)
+        choose("learn_priors", config.learn_priors, priors.LEARNED)
+        prior_vector("alpha", config.alpha, config.n_topics)
+        priors.check(config, has_judge)
         if config.inference == "anneal" and 0 < config.n_passes <= (config.cvb0_passes or 0):
             # Refused: the name says that vb comes after, and its objective would not.
             rule = f"must be less than the {config.n_passes} passes of anneal (cvb0 is without vb)"
@@ -85,7 +91,6 @@ class Model:
         self.check(config)
         self.config, self.sizes = config, sizes
         self.schedule = Schedule(config)
-        self.rests = frozenset(config.refold_after)
         self.settles_after = max(self.schedule.n_passes, *config.refold_after, 0)
         self.alpha = prior_vector("alpha", config.alpha, config.n_topics)
         self.eta = prior_vector("eta", config.eta, sizes.n_words)
@@ -93,7 +98,7 @@ class Model:
     def shared_specs(self) -> list[ArraySpec]:
         s, n_topics = self.sizes, self.config.n_topics
         P, V, B, K = s.n_workers, s.n_words, s.n_blocks, n_topics
-        every = "all workers"
+        every, rest = "all workers", "home, while no block is out"
         return [
             ArraySpec(
                 "lambda_", (V, K), np.float32, "the owner of the row's block",
@@ -108,8 +113,18 @@ class Model:
                 "pi_snapshot", (P, K), np.float64, "home, between passes",
                 "all workers of a deterministic fit", "pi as it was when the pass began",
             ),
-            ArraySpec("alpha", (K,), np.float64, "home, once", every, "prior of the documents"),
-            ArraySpec("eta", (V,), np.float64, "home, once", every, "prior of the topics, by row"),
+            ArraySpec("alpha", (K,), np.float64, rest, every, "prior of the documents"),
+            ArraySpec("eta", (V,), np.float64, rest, every, "prior of the topics, by row"),
+            ArraySpec("trial_alpha", (K,), np.float64, rest, every, "alpha that is being tried"),
+            ArraySpec("trial_eta", (1,), np.float64, rest, every, "eta that is being tried"),
+            ArraySpec(
+                "document_sums", (P, K + 2), np.float64, "worker p its row, on command",
+                "home while no block is out", "the worker's sums under trial_alpha, see `priors`",
+            ),
+            ArraySpec(
+                "topic_sums", (P, 2), np.float64, "worker p its row, on command",
+                "home while no block is out", "the worker's sums under trial_eta, see `priors`",
+            ),
             ArraySpec(
                 "entropy", (P, B), np.float64, "worker p its row, at the end of a visit",
                 "home while no block is out",
@@ -168,12 +183,25 @@ class Model:
         yield "sum_words"
         shared["pi_snapshot"][:] = shared["pi"]
 
-    def at_rest(self, shared: Arrays) -> Generator[str, None, None]:
-        """Fold all documents in afresh: it frees those that are stuck in their first topics."""
-        shared["pi_snapshot"][:] = shared["pi"]
-        yield "refold"
-        yield "sum_documents"
-        yield "sum_words"
+    def next_rest(self, n_passes: int) -> int | None:
+        rests = [n for n in self.config.refold_after if n > n_passes]
+        if self.config.learn_priors != "none":
+            rests.append(priors.next_time(n_passes, self.schedule.n_passes))
+        return min(rests, default=None)
+
+    def at_rest(
+        self, corpus: Arrays, shared: Arrays, n_passes: int, judge: Judge | None
+    ) -> Generator[str, None, None]:
+        if n_passes in self.config.refold_after:
+            # It frees documents that are stuck in their first topics.
+            shared["pi_snapshot"][:] = shared["pi"]
+            yield "refold"
+            yield "sum_documents"
+            yield "sum_words"
+        learning = self.config.learn_priors != "none"
+        if learning and n_passes == priors.next_time(n_passes - 1, self.schedule.n_passes):
+            decides = judge if self.schedule.cvb0(n_passes - 1) else None
+            yield from priors.learn(self.config, corpus["word_ids"], shared, decides)
 
     def evaluate(self, shared: Arrays, n_passes: int) -> Generator[str, None, Bound]:
         yield "sum_documents"
@@ -217,13 +245,7 @@ class Worker:
         self.gamma = shards[worker]["gamma"]
         lo, hi = (int(d) for d in corpus["document_bounds"][worker : worker + 2])
         self.first_document, self.document_tokens = lo, corpus["document_tokens"][lo:hi]
-        self.rule = Rule(
-            shared["alpha"].astype(np.float32),
-            shared["eta"].astype(np.float32),
-            float(shared["eta"].sum()),
-            cvb0=model.schedule.cvb0(0),
-            power=1.0,
-        )
+        self.rule = self._rule_of_now()
         live = shared["pi"]
         self.pi = (shared["pi_snapshot"] if model.config.deterministic else live, live)
         self.scratch = make_scratch(
@@ -262,6 +284,33 @@ class Worker:
 
     def command(self, name: str) -> None:
         getattr(self, f"_{name}")()
+
+    def _take_priors(self) -> None:
+        self.rule = self._rule_of_now()
+
+    def _rule_of_now(self) -> Rule:
+        return Rule(
+            self.shared["alpha"].astype(np.float32),
+            self.shared["eta"].astype(np.float32),
+            float(self.shared["eta"].sum()),
+            cvb0=self.model.schedule.cvb0(0),
+            power=1.0,
+        )
+
+    def _sum_under_alpha(self) -> None:
+        priors.sum_documents_into(
+            self.gamma,
+            self.rule.alpha,
+            self.shared["trial_alpha"],
+            self.shared["document_sums"][self.worker],
+        )
+
+    def _sum_under_eta(self) -> None:
+        sums = self.shared["topic_sums"][self.worker]
+        sums[:] = 0.0
+        trial = float(self.shared["trial_eta"][0])
+        for first, last in self._own_rows():
+            priors.add_topics(self.shared["lambda_"], first, last, self.rule.eta, trial, sums)
 
     def _corpus_topics(self) -> None:
         tokens = self.corpus["word_tokens"]

@@ -112,7 +112,7 @@ def test_schedules_give_the_iterates_of_stored_phi(case):
 @storages
 @given(case=cases(least_prior=0.3, most_count=50))
 def test_refolding_starts_every_document_afresh(storage, case):
-    fit = case.fit(storage=storage)
+    fit = case.fit(storage=storage, refold_after=(1,))
     full = fit if storage == "full" else case.fit(storage="full")
     for one in {id(fit): fit, id(full): full}.values():
         one.run_pass(case.orders[0])
@@ -120,7 +120,7 @@ def test_refolding_starts_every_document_afresh(storage, case):
     lda = oracle_of(full, case.counts)
     lda.inference, lda.power = rule_of(fit, 0)
     lda.refold([words_of(fit, b) for b in range(fit.sizes.n_blocks)], REFOLD_SWEEPS)
-    fit.rest()
+    fit.rest(1)
     assert_sums_hold(fit, case.counts)
     seen = look(fit, case.counts)
     room = {"rtol": 2e-3, "atol": 2e-4 * case.counts.max()}

@@ -1,0 +1,230 @@
+"""Priors learned between two passes: Minka's fixed point, and a guard on every step.
+
+With phi given, gamma_d = alpha + n_d and lambda_k = eta + m_k (n_dk, m_kv: tokens of topic k in
+document d, and of word v in topic k), and all that the bound F has of a prior is
+
+    sum_d [lnB(alpha + n_d) - lnB(alpha)],      lnB(x) = sum_i log Gamma(x_i) - log Gamma(sum_i x_i)
+
+(likewise for eta, with the topics in place of the documents): the log likelihood of counts n_d
+under a Dirichlet-multinomial. Its fixed point, in E[log theta_dk] = digamma(gamma_dk) -
+digamma(sum gamma_d) and the same under the prior, is
+
+    alpha_k <- alpha_k  sum_d [digamma(alpha_k + n_dk) - digamma(alpha_k)]
+                      / sum_d [digamma(sum alpha + n_d) - digamma(sum alpha)]
+
+It is the maximum of a bound that holds for whole counts; for a count below 1 it need not, and
+steps may be lengthened. So a step is kept only if what it is judged by rises: F under vb. Under
+cvb0, whose counts are soft (it would take them for documents with many topics), held-out text.
+
+The workers sum over their documents and words; nothing but `trial` and the sums is written until
+a prior is chosen, and then gamma and lambda move with it: the margins of phi stay as they are.
+
+Source: Minka, Estimating a Dirichlet distribution, 2000, eq. 55; Wallach, Mimno, McCallum,
+Rethinking LDA: why priors matter, NIPS 2009 (alpha by topic, eta for all words).
+"""
+
+from collections.abc import Callable, Generator
+
+import numpy as np
+
+from esvi_shm.compile import kernel
+from esvi_shm.config import LEAST_PRIOR, MOST_PRIOR, FitConfig
+from esvi_shm.errors import ParameterError
+from esvi_shm.families.contract import Arrays, Judge
+from esvi_shm.special import digamma, log_gamma
+
+LEARNED = ("none", "alpha", "eta", "both")
+#: Passes between two times that priors are learned.
+EVERY = 10
+#: Values of a prior tried each time, at most; the next time goes on from the best. Changes (of
+#: the logarithm) that are not worth another.
+TRIALS, ENOUGH = 5, 3e-3
+#: A prior changes by this factor at most in a step; a step grows to so many of Minka's.
+MOST_CHANGE, MOST_STRIDE = 8.0, 8.0
+#: Steps are shortened to a quarter of one that did not pay, down to this part of Minka's.
+LEAST_STRIDE = 1 / 16
+
+#: Columns of `topic_sums`; `document_sums` has K columns, then the same two.
+CHANGE, LNB = 0, 1
+
+#: A script that measures a prior: what it is judged by, and where the fixed point takes it.
+Measure = Callable[[np.ndarray], Generator[str, None, tuple[float, np.ndarray]]]
+
+
+@kernel
+def sum_documents_into(gamma, held, trial, sums):
+    """Over the shard's documents, under the prior `trial`, the sums of the fixed point and of F.
+
+    Parameters
+    ----------
+    gamma : float32 array, shape (D_p, K)
+        At its sums.
+    held : float32 array, shape (K,)
+        The prior in gamma.
+    trial : float64 array, shape (K,)
+    sums : float64 array, shape (K + 2,)
+        Written. For each topic sum_d [digamma(trial_k + n_dk) - digamma(trial_k)]; the same of the
+        rows' sums; sum_d [lnB(trial + n_d) - lnB(trial)].
+    """
+    n_topics = gamma.shape[1]
+    total = trial.sum()
+    digamma_total, log_gamma_total = digamma(total), log_gamma(total)
+    sums[:] = 0.0
+    below, above = np.empty(n_topics), np.empty(n_topics)
+    for k in range(n_topics):
+        below[k] = digamma(trial[k])
+        above[k] = log_gamma(trial[k])
+    lnb = 0.0
+    for d in range(gamma.shape[0]):
+        tokens = 0.0
+        for k in range(n_topics):
+            # Exact, and 0 for a topic that the document does not use, as most are.
+            n = np.float64(gamma[d, k]) - np.float64(held[k])
+            if n > 0.0:
+                tokens += n
+                sums[k] += digamma(trial[k] + n) - below[k]
+                lnb += log_gamma(trial[k] + n) - above[k]
+        if tokens > 0.0:
+            sums[n_topics + CHANGE] += digamma(total + tokens) - digamma_total
+            lnb -= log_gamma(total + tokens) - log_gamma_total
+    sums[n_topics + LNB] = lnb
+
+
+@kernel
+def add_topics(lambda_, first, last, held, trial, sums):
+    """Add word rows first..last-1 to the sums over words under the prior `trial` of every word.
+
+    ``sums += [sum (digamma(trial + m) - digamma(trial)), sum (lnG(trial + m) - lnG(trial))]``
+    with m = lambda - held, held: float32 (V,). The terms of the topics' sums are `measure_eta`'s.
+    """
+    digamma_trial, log_gamma_trial = digamma(trial), log_gamma(trial)
+    for v in range(first, last):
+        change, lnb = 0.0, 0.0
+        for k in range(lambda_.shape[1]):
+            m = np.float64(lambda_[v, k]) - np.float64(held[v])
+            if m > 0.0:
+                change += digamma(trial + m) - digamma_trial
+                lnb += log_gamma(trial + m) - log_gamma_trial
+        sums[CHANGE] += change
+        sums[LNB] += lnb
+
+
+@kernel
+def _sums_of_topics(pi, total):
+    """What `add_topics` leaves out, of the column sums: tokens pi (K,) and prior `total`."""
+    change, lnb = 0.0, 0.0
+    for k in range(pi.shape[0]):
+        tokens = max(pi[k], 0.0)
+        change += digamma(total + tokens) - digamma(total)
+        lnb += log_gamma(total + tokens) - log_gamma(total)
+    return change, lnb
+
+
+def check(config: FitConfig, has_judge: bool) -> None:
+    """Refuse what cannot be learned.
+
+    Raises
+    ------
+    ParameterError
+    """
+    learned = config.learn_priors
+    if config.symmetric_alpha:
+        if learned not in ("alpha", "both"):
+            raise ParameterError(
+                "learn_priors", "must be alpha or both with symmetric_alpha", learned
+            )
+        if np.ndim(config.alpha):
+            raise ParameterError("alpha", "must be one number with symmetric_alpha", config.alpha)
+    if learned in ("eta", "both") and np.ndim(config.eta):
+        raise ParameterError("eta", "must be one number to be learned", config.eta)
+    if learned != "none" and config.inference == "cvb0" and not has_judge:
+        # Only held-out text tells how soft its counts are.
+        raise ParameterError("learn_priors", "must come with holdout under cvb0", learned)
+
+
+def next_time(n_passes: int, settled: int) -> int:
+    """The next number of passes, above `n_passes`, after which priors are learned.
+
+    Not before the updates have settled: tempered ones, and those of cvb0 before vb, leave
+    documents with more topics than they will have.
+
+    >>> [next_time(n, settled=50) for n in (0, 59, 60)]
+    [60, 60, 70]
+    """
+    return settled + EVERY * max((n_passes - settled) // EVERY + 1, 1)
+
+
+def climb(measure: Measure, start: np.ndarray) -> Generator[str, None, np.ndarray]:
+    """Follow the fixed point from `start` as long as the measure rises; returns where it ends.
+
+    Steps are taken in the logarithm. One that pays is followed by one twice as far, since the fixed
+    point is slow near its end; one that does not is dropped, and a shorter one tried.
+    """
+    here = start.copy()
+    value, target = yield from measure(here)
+    stride, furthest = 1.0, np.log(MOST_CHANGE)
+    for _ in range(TRIALS):
+        direction = np.log(np.clip(target, LEAST_PRIOR, MOST_PRIOR) / here)
+        if np.abs(direction).max() < ENOUGH or stride < LEAST_STRIDE:
+            break
+        step = np.exp(np.clip(stride * direction, -furthest, furthest))
+        trial = np.clip(here * step, LEAST_PRIOR, MOST_PRIOR)
+        tried, beyond = yield from measure(trial)
+        if tried > value:
+            here, value, target = trial, tried, beyond
+            stride = min(2.0 * stride, MOST_STRIDE)
+        else:
+            stride /= 4.0
+    return here
+
+
+def learn(
+    config: FitConfig, word_ids: np.ndarray, shared: Arrays, judge: Judge | None
+) -> Generator[str, None, None]:
+    """Learn the priors that the configuration names, and have gamma and lambda follow.
+
+    Parameters
+    ----------
+    config : FitConfig
+    word_ids : int array, shape (V,)
+        The word of each word row.
+    shared : mapping of str to arrays
+        Of the family; `alpha` and `eta` are written.
+    judge : callable or None
+        Decides in place of F; see `contract.Judge`.
+    """
+    alpha, eta, lambda_ = shared["alpha"], shared["eta"], shared["lambda_"]
+    n_topics, n_words = len(alpha), len(eta)
+
+    def measure_alpha(trial: np.ndarray) -> Generator[str, None, tuple[float, np.ndarray]]:
+        shared["trial_alpha"][:] = trial
+        yield "sum_under_alpha"
+        sums = shared["document_sums"].sum(axis=0)
+        by_topic, change = sums[:n_topics], sums[n_topics + CHANGE]
+        if config.symmetric_alpha:
+            by_topic = np.full(n_topics, by_topic.mean())
+        value = sums[n_topics + LNB] if judge is None else -judge(lambda_, word_ids, trial)
+        return value, trial * by_topic / change
+
+    def measure_eta(trial: np.ndarray) -> Generator[str, None, tuple[float, np.ndarray]]:
+        shared["trial_eta"][:] = trial
+        yield "sum_under_eta"
+        sums = shared["topic_sums"].sum(axis=0)
+        change, lnb = _sums_of_topics(shared["pi"].sum(axis=0), n_words * float(trial[0]))
+        if judge is None:
+            value = sums[LNB] - lnb
+        else:
+            moved = lambda_ + np.float32(trial[0] - eta[0])
+            value = -judge(moved, word_ids, alpha)
+        return value, trial * sums[CHANGE] / (n_words * change)
+
+    # What has left a topic is to be 0, not what rounding left of it.
+    yield "sum_documents"
+    yield "sum_words"
+    if config.learn_priors in ("alpha", "both"):
+        alpha[:] = yield from climb(measure_alpha, alpha)
+    if config.learn_priors in ("eta", "both"):
+        eta[:] = yield from climb(measure_eta, eta[:1])
+    yield "take_priors"
+    yield "sum_documents"
+    yield "sum_words"
