@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from esvi_shm.config import GivenTopics
 from esvi_shm.corpus.corpus import Corpus
 from esvi_shm.runtime.record import Record, Result
 
@@ -125,6 +126,10 @@ class FittedModel:
         """Dirichlet parameters of the documents, float32, shape (D, K)."""
         parts = self.parameters.gamma_parts
         return parts[0] if len(parts) == 1 else np.concatenate(parts)
+
+    def given_topics(self, source: str = "a model") -> GivenTopics:
+        """Its topics as what another fit may start from; `source` is what messages call them."""
+        return GivenTopics(self.lambda_, self.words, source)
 
     @property
     def topic_word(self) -> np.ndarray:

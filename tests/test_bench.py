@@ -101,6 +101,7 @@ RUNS = {
     "scaling": ["--passes=3", "--seeds=2", "--repeats=1"],
     "memory": ["--passes=2"],
     "end_to_end": ["--passes=2", "--repeats=1"],
+    "starts": ["--passes=2", "--seeds=2", "--starts", "seeded:2+0.5", "spread"],
 }
 
 
