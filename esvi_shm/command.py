@@ -150,6 +150,36 @@ def check_output(
             raise ParameterError(name, "must not be a file that is read", path)
 
 
+def read_seed_words(path: str) -> tuple[tuple[str, ...], ...]:
+    """The words of each topic from a file: one topic a line, words by white space.
+
+    Parameters
+    ----------
+    path : str
+        Empty lines are topics without words; those at the end are no topics.
+
+    Returns
+    -------
+    tuple of tuple of str
+
+    Raises
+    ------
+    CorpusError
+        If there is no such file, or no word in it.
+    """
+    from pathlib import Path
+
+    from esvi_shm.corpus.readers._files import text_lines
+    from esvi_shm.errors import CorpusError
+
+    topics = [tuple(line.split()) for _, line in text_lines(Path(path))]
+    while topics and not topics[-1]:
+        topics.pop()
+    if not topics:
+        raise CorpusError(path, "a file of seed words must have words, one topic a line")
+    return tuple(topics)
+
+
 def _as_options(error: EsviError, parameters: Mapping[str, str]) -> str:
     """The message, with a parameter called by the option that sets it."""
     if isinstance(error, ParameterError):

@@ -5,7 +5,7 @@ rooms that hold them, with the list of what they know.
 """
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, fields
 from typing import Any
 
@@ -17,6 +17,8 @@ Prior = float | np.ndarray
 
 #: Below 1e-6 digamma(prior) leaves float32 no digits for anything else.
 LEAST_PRIOR, MOST_PRIOR = 1e-6, 1e6
+#: More documents for a topic are the corpus.
+MOST_SEED_DOCUMENTS = 1000
 
 
 def _whole(name: str, value: Any, least: int) -> None:
@@ -76,6 +78,44 @@ def prior_vector(name: str, value: Prior, length: int) -> np.ndarray:
     return np.ascontiguousarray(vector)
 
 
+@dataclass(frozen=True, eq=False)
+class GivenTopics:
+    """Topics that a fit starts from.
+
+    Attributes
+    ----------
+    lambda_ : float array, shape (V', K')
+        Dirichlet parameters, a row for each word. Only read.
+    words : sequence of str, length V'
+    source : str
+        What they are called in messages and in the summary.
+
+    Raises
+    ------
+    ParameterError
+        If the shapes do not match, or a number is not finite and greater than 0.
+
+    Examples
+    --------
+    >>> GivenTopics(np.array([[2.0, 0.1], [0.1, 1.0]]), ["tea", "milk"], "mine").lambda_.shape
+    (2, 2)
+    """
+
+    lambda_: np.ndarray
+    words: Sequence[str]
+    source: str
+
+    def __post_init__(self) -> None:
+        shape = np.shape(self.lambda_)
+        if len(shape) != 2 or shape[0] != len(self.words) or 0 in shape:
+            rule = f"must have a row for each of its {len(self.words)} words, a column a topic"
+            raise ParameterError("start_from", rule, shape)
+        least, most = float(self.lambda_.min()), float(self.lambda_.max())
+        if not (least > 0 and most < math.inf):
+            rule = "must have Dirichlet parameters greater than 0"
+            raise ParameterError("start_from", rule, most if least > 0 else least)
+
+
 @dataclass(frozen=True)
 class FitConfig:
     """What to fit and how; see `python -m esvi_shm.fit --help` for the meaning of each.
@@ -101,6 +141,17 @@ class FitConfig:
         most 40, and none with inference `vb`.
     refold_after : tuple of int
         Numbers of passes after which all documents are folded in afresh.
+    noise : float
+        Strength s of noise in the first pass: the factor of each word in each topic is multiplied
+        by exp(s x normal) at every visit, with s going down to 0 over `noise_passes`.
+    noise_passes : int or None
+        None: three fifths of all passes, at most 60; with inference `vb` 15.
+    seed_documents : int or None
+        Documents that each topic starts from. None: as `start` does by default.
+    start_from : GivenTopics or None
+        Topics to start the first ones from.
+    seed_words : tuple of tuple of str
+        Words that the first topics start from; an empty tuple leaves a topic to `start`.
     n_passes : int
     evaluate_every : int
         Passes between evaluations of the bound; 0 evaluates at the end only.
@@ -131,12 +182,17 @@ class FitConfig:
     cvb0_passes: int | None = None
     temper_passes: int | None = None
     refold_after: tuple[int, ...] = ()
+    noise: float = 0.0
+    noise_passes: int | None = None
     alpha: Prior = 0.1
     eta: Prior = 0.05
     learn_priors: str = "none"
     symmetric_alpha: bool = False
     storage: str = "margins"
     start: str = "seeded"
+    seed_documents: int | None = None
+    start_from: GivenTopics | None = None
+    seed_words: tuple[tuple[str, ...], ...] = ()
     n_workers: int | None = None
     n_blocks: int | None = None
     route: str = "lap"
@@ -156,7 +212,7 @@ class FitConfig:
         _whole("n_topics", self.n_topics, 1)
         _whole("n_passes", self.n_passes, 0)
         _whole("evaluate_every", self.evaluate_every, 0)
-        for name in ("cvb0_passes", "temper_passes"):
+        for name in ("cvb0_passes", "temper_passes", "noise_passes"):
             if getattr(self, name) is not None:
                 _whole(name, getattr(self, name), 0)
         _whole("seed", self.seed, 0)
@@ -169,8 +225,31 @@ class FitConfig:
         _number("tol", self.tol, "at least 0", lambda x: x >= 0)
         if self.max_time is not None:
             _number("max_time", self.max_time, "greater than 0", lambda x: x > 0)
+        _number("noise", self.noise, "between 0 and 10", lambda x: 0 <= x <= 10)
+        if self.seed_documents is not None:
+            _whole("seed_documents", self.seed_documents, 1)
+            if self.seed_documents > MOST_SEED_DOCUMENTS:
+                rule = f"must be at most {MOST_SEED_DOCUMENTS}"
+                raise ParameterError("seed_documents", rule, self.seed_documents)
+        if not isinstance(self.start_from, GivenTopics | None):
+            raise ParameterError("start_from", "must be GivenTopics", self.start_from)
+        self._check_seed_words()
         for name in ("alpha", "eta"):
             self._check_prior(name, getattr(self, name))
+
+    def _check_seed_words(self) -> None:
+        rule = "must be a list of words for each topic"
+        if isinstance(self.seed_words, str) or not isinstance(self.seed_words, Iterable):
+            raise ParameterError("seed_words", rule, self.seed_words)
+        for words in self.seed_words:
+            if isinstance(words, str) or not isinstance(words, Iterable):
+                raise ParameterError("seed_words", rule, words)
+        seed_words = tuple(tuple(words) for words in self.seed_words)
+        for words in seed_words:
+            for word in words:
+                if not isinstance(word, str):
+                    raise ParameterError("seed_words", rule, word)
+        object.__setattr__(self, "seed_words", seed_words)
 
     @staticmethod
     def _check_prior(name: str, value: Any) -> None:
@@ -193,7 +272,9 @@ class FitConfig:
             value = getattr(self, field.name)
             if isinstance(value, np.ndarray | np.generic):
                 value = value.tolist()
+            elif isinstance(value, GivenTopics):
+                value = value.source
             elif isinstance(value, tuple):
-                value = list(value)
+                value = [list(x) if isinstance(x, tuple) else x for x in value]
             plain[field.name] = value
         return plain

@@ -3,6 +3,7 @@
 The names here are scikit-learn's; `_PARAMETERS` translates them, and nothing else does.
 """
 
+import os
 from collections.abc import Sequence
 from typing import Any
 
@@ -11,8 +12,10 @@ from sklearn.base import BaseEstimator
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
 
-from esvi_shm.config import FitConfig
+from esvi_shm import store
+from esvi_shm.config import FitConfig, GivenTopics
 from esvi_shm.corpus.corpus import as_corpus
+from esvi_shm.errors import ParameterError
 from esvi_shm.metrics.holdout import set_aside
 from esvi_shm.model import FittedModel, Topic
 from esvi_shm.runtime import engine
@@ -23,6 +26,17 @@ _PARAMETERS = {
     "doc_topic_prior": "alpha",
     "topic_word_prior": "eta",
 }
+
+
+def _given_topics(given: Any) -> GivenTopics | None:
+    """The topics to start from of whatever holds some."""
+    if isinstance(given, str | os.PathLike):
+        return store.load(given).given_topics(os.fspath(given))
+    if isinstance(given, FittedModel):
+        return given.given_topics()
+    if given is not None:
+        raise ParameterError("start_from", "must be a model (as an LDA's model_) or a path", given)
+    return None
 
 
 class LDA(BaseEstimator):
@@ -57,9 +71,15 @@ class LDA(BaseEstimator):
     max_time : float or None
         Seconds of fitting at most.
     inference, storage, start, route : str
-    cvb0_passes, temper_passes : int or None
+    cvb0_passes, temper_passes, noise_passes, seed_documents : int or None
     refold_after : sequence of int
+    noise : float
         See ``python -m esvi_shm.fit --help``.
+    start_from : FittedModel, path or None
+        A model (another LDA's `model_`), matched by word; where it has fewer topics, the others
+        start by `start`.
+    seed_words : list of lists of words
+        Words that the first topics start from; an empty list leaves a topic to `start`.
     n_blocks : int or None
         Blocks of words; None: by the length of the documents and the number of workers.
     deterministic : bool
@@ -116,8 +136,13 @@ class LDA(BaseEstimator):
         cvb0_passes: int | None = FitConfig.cvb0_passes,
         temper_passes: int | None = FitConfig.temper_passes,
         refold_after: Sequence[int] = FitConfig.refold_after,
+        noise: float = FitConfig.noise,
+        noise_passes: int | None = FitConfig.noise_passes,
         storage: str = FitConfig.storage,
         start: str = FitConfig.start,
+        seed_documents: int | None = FitConfig.seed_documents,
+        start_from: Any = None,
+        seed_words: Sequence[Sequence[str]] = FitConfig.seed_words,
         route: str = FitConfig.route,
         n_blocks: int | None = None,
         deterministic: bool = False,
@@ -139,17 +164,23 @@ class LDA(BaseEstimator):
         self.cvb0_passes = cvb0_passes
         self.temper_passes = temper_passes
         self.refold_after = refold_after
+        self.noise = noise
+        self.noise_passes = noise_passes
         self.storage = storage
         self.start = start
+        self.seed_documents = seed_documents
+        self.start_from = start_from
+        self.seed_words = seed_words
         self.route = route
         self.n_blocks = n_blocks
         self.deterministic = deterministic
         self.random_state = random_state
 
     def _config(self) -> FitConfig:
-        given = self.get_params()
+        given = self.get_params(deep=False)
         random_state = given.pop("random_state")
         del given["holdout"]
+        given["start_from"] = _given_topics(given["start_from"])
         if isinstance(random_state, int | np.integer):
             seed = int(random_state)
         else:

@@ -106,8 +106,32 @@ def _parser() -> argparse.ArgumentParser:
     )  # fmt: skip
     model.add_argument(
         "--start", default="seeded", metavar="NAME",
-        help="seeded: each topic from one random document; scikit-learn: random topics as there; "
-        "random: random responsibilities (default: seeded)",
+        help="seeded: each topic from random documents; spread: from documents that are far from "
+        "one another; scikit-learn: random topics as there; random: random responsibilities "
+        "(default: seeded)",
+    )  # fmt: skip
+    model.add_argument(
+        "--seed-documents", type=int, metavar="M",
+        help="seeded, spread: documents that each topic starts from (default: 1)",
+    )  # fmt: skip
+    model.add_argument(
+        "--start-from", metavar="MODEL",
+        help="start from the topics of this saved model, matched by word; where it has fewer, the "
+        "others by --start",
+    )  # fmt: skip
+    model.add_argument(
+        "--seed-words", metavar="FILE",
+        help="start the first topics from these words: one topic a line, words by white space; the "
+        "others, and those of empty lines, by --start",
+    )  # fmt: skip
+    model.add_argument(
+        "--noise", type=float, default=0.0, metavar="S",
+        help="strength of noise on the topics' words in the first pass, going down to 0: it breaks "
+        "ties (vb: 0.01) or shakes topics out of poor optima (cvb0: 1) (default: 0.0)",
+    )  # fmt: skip
+    model.add_argument(
+        "--noise-passes", type=int, metavar="N",
+        help="passes with noise (default: three fifths of all, at most 60; vb: at most 15)",
     )  # fmt: skip
 
     stop = parser.add_argument_group("length of the fit")
@@ -216,6 +240,13 @@ def _config(given: argparse.Namespace) -> "FitConfig":
 
     values = {_PARAMETERS.get(name, name): value for name, value in vars(given).items()}
     values.update({name: _prior(name, values[name]) for name in ("alpha", "eta")})
+    values["seed_words"] = (
+        command.read_seed_words(given.seed_words) if given.seed_words is not None else ()
+    )
+    if given.start_from is not None:
+        from esvi_shm import store
+
+        values["start_from"] = store.load(given.start_from).given_topics(given.start_from)
     return FitConfig(**{f.name: values[f.name] for f in fields(FitConfig) if f.name in values})
 
 

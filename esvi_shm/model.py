@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from esvi_shm.config import FitConfig
+from esvi_shm.config import FitConfig, GivenTopics
 from esvi_shm.corpus.corpus import Corpus, as_corpus
 from esvi_shm.errors import CorpusError
 from esvi_shm.families.lda.schedule import Schedule
@@ -134,6 +134,10 @@ class FittedModel:
         """Dirichlet parameters of the documents, float32, shape (D, K)."""
         parts = self.parameters.gamma_parts
         return parts[0] if len(parts) == 1 else np.concatenate(parts)
+
+    def given_topics(self, source: str = "a model") -> GivenTopics:
+        """Its topics as what another fit may start from; `source` is what messages call them."""
+        return GivenTopics(self.lambda_, self.words, source)
 
     @property
     def topic_word(self) -> np.ndarray:

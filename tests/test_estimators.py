@@ -85,16 +85,19 @@ def test_every_parameter_reaches_the_fit():
         "n_components": 7, "doc_topic_prior": 0.2, "topic_word_prior": 0.3, "n_workers": 3,
         "n_passes": 11, "tol": 0.0, "evaluate_every": 4, "max_time": 9.0, "inference": "vb",
         "holdout": 0.2, "patience": 6, "learn_priors": "eta", "symmetric_alpha": True,
-        "cvb0_passes": 3, "temper_passes": 2, "refold_after": (1, 2),
-        "storage": "full", "start": "random", "route": "ring", "n_blocks": 5,
+        "cvb0_passes": 3, "temper_passes": 2, "refold_after": (1, 2), "noise": 0.5,
+        "noise_passes": 8, "storage": "full", "start": "spread", "seed_documents": 3,
+        "seed_words": [["a"], [], ["b", "c"]], "start_from": None, "route": "ring", "n_blocks": 5,
         "deterministic": True, "random_state": np.int64(6),
     }  # fmt: skip
     assert set(given) == set(LDA().get_params())
     assert LDA(**given)._config() == FitConfig(
         n_topics=7, alpha=0.2, eta=0.3, n_workers=3, n_passes=11, tol=0.0, evaluate_every=4,
-        learn_priors="eta", symmetric_alpha=True, max_time=9.0, patience=6, inference="vb",
-        cvb0_passes=3, temper_passes=2, refold_after=(1, 2), storage="full", start="random",
-        route="ring", n_blocks=5, deterministic=True, seed=6,
+        learn_priors="eta", symmetric_alpha=True, patience=6,
+        max_time=9.0, inference="vb", cvb0_passes=3, temper_passes=2, refold_after=(1, 2),
+        noise=0.5, noise_passes=8, storage="full", start="spread", seed_documents=3,
+        seed_words=(("a",), (), ("b", "c")), route="ring", n_blocks=5,
+        deterministic=True, seed=6,
     )  # fmt: skip
 
 
@@ -198,6 +201,30 @@ def test_priors_are_learned_and_saved(tmp_path):
     assert (last.alpha_mean, last.eta_mean) == (model.alpha.mean(), model.eta.mean())
     assert loaded.summary["alpha_mean"] == model.alpha.mean()
     assert loaded.summary["config"]["learn_priors"] == "both"
+
+
+def test_a_fit_goes_on_from_a_model_or_its_folder(tmp_path):
+    options = {"n_components": 3, "n_workers": 1, "n_passes": 30, "inference": "vb", "tol": 0}
+    lda = LDA(**options, random_state=0).fit(MATRIX)
+    lda.save(str(tmp_path / "m"))
+    for source in (lda.model_, tmp_path / "m"):
+        options["n_passes"] = 0
+        again = LDA(**options, start_from=source, random_state=1).fit(MATRIX)
+        # The topics are the same, in the same order.
+        nearest = np.argmax(again.components_ @ lda.components_.T, axis=0)
+        assert nearest.tolist() == [0, 1, 2]
+        assert again.elbo_ == pytest.approx(lda.elbo_, rel=2e-3)
+    with pytest.raises(ParameterError, match=r"start_from must be a model .*got 5"):
+        LDA(start_from=5).fit(MATRIX)
+
+
+def test_seed_words_reach_the_fit():
+    documents = [["sea", "ship", "salt"], ["hill", "tree", "path"]] * 10
+    lda = LDA(
+        n_components=2, n_workers=1, n_passes=10, random_state=0, seed_words=[["path"], ["ship"]]
+    )
+    first, second = (set(topic.words) for topic in lda.fit(documents).topics(3))
+    assert first == {"hill", "tree", "path"} and second == {"sea", "ship", "salt"}
 
 
 def test_bad_input_is_an_error_before_the_fit():

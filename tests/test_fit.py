@@ -357,7 +357,17 @@ def test_what_has_no_effect_is_one_line_on_standard_error(tmp_path):
         (["--max-time", "0"], "--max-time must be greater than 0, got 0.0"),
         (["--route", "x"], "--route must be one of balanced, lap, random, ring, got 'x'"),
         (["--storage", "x"], "--storage must be one of full, margins, got 'x'"),
-        (["--start", "x"], "--start must be one of random, scikit-learn, seeded, got 'x'"),
+        (["--start", "x"], "--start must be one of random, scikit-learn, seeded, spread, got 'x'"),
+        (["--seed-documents", "0"], "--seed-documents must be at least 1, got 0"),
+        (["--seed-documents", "2000"], "--seed-documents must be at most 1000, got 2000"),
+        (
+            ["--seed-documents", "2", "--start", "random"],
+            "--start must be one of seeded, spread, got 'random'",
+        ),
+        (["--start-from", "nowhere"], "nowhere: not a model directory"),
+        (["--seed-words", "nowhere"], "nowhere: there is no such file"),
+        (["--noise", "-1"], "--noise must be between 0 and 10, got -1.0"),
+        (["--noise-passes", "-1"], "--noise-passes must be at least 0, got -1"),
         (["--inference", "x"], "--inference must be one of anneal, cvb0, vb, got 'x'"),
         (["--format", "x"], "--format must be one of"),
         (["--holdout", "1"], "--holdout as a share of the documents must lie in (0, 1), got 1.0"),
@@ -378,6 +388,51 @@ def test_bad_options(arguments, says, tmp_path, capsys):
     assert says in captured.err
     assert captured.out == ""
     assert not (tmp_path / "model").exists()
+
+
+def write_seed_words(tmp_path: Path, text: str) -> list[str]:
+    path = tmp_path / "seeds.txt"
+    path.write_text(text)
+    return ["--seed-words", str(path)]
+
+
+@pytest.mark.parametrize(
+    "text, says",
+    [
+        ("word1\n\nword2 tee  mlk\n", "topic 2 (line 3 of a file) has words that do not, got "
+         "'tee, mlk'"),
+        ("word1\nword2\nword3\nword4\n\n", "--seed-words must be for at most 3 topics"),
+        ("\n \n", "seeds.txt: a file of seed words must have words"),
+    ],
+)  # fmt: skip
+def test_bad_seed_words(text, says, tmp_path, capsys):
+    arguments = [write_uci(tmp_path), "--topics", "3", *write_seed_words(tmp_path, text)]
+    assert fit.main(arguments) == 2
+    assert says in capsys.readouterr().err
+
+
+def test_a_fit_from_a_model_and_from_words(tmp_path, capsys):
+    good, model = write_uci(tmp_path), str(tmp_path / "model")
+    quick = ["--passes", "3", "--workers", "1", "--out", model]
+    words = write_seed_words(tmp_path, "word3 word4\n\nword5\n")
+    assert fit.main([good, "--topics", "4", *quick, *words]) == 0
+    config = esvi_shm.load(model).summary["config"]
+    assert config["seed_words"] == [["word3", "word4"], [], ["word5"]]
+    capsys.readouterr()
+    # Into the same folder, of a corpus with other words; the model has fewer topics.
+    other = write_uci(tmp_path, n_words=50, name="more")
+    assert fit.main([other, "--topics", "5", *quick, "--start-from", model]) == 0
+    assert f"{model} has 40 of the 50 words of docword.more.txt" in capsys.readouterr().err
+    found = esvi_shm.load(model)
+    assert found.summary["config"]["start_from"] == model
+    assert found.lambda_.shape == (50, 5)
+    assert fit.main([good, "--topics", "4", "--start-from", model]) == 2
+    assert "--start-from must be a model of at most 4 topics, got 5" in capsys.readouterr().err
+    assert fit.main([good, "--topics", "5", "--start-from", model, *words]) == 2
+    assert "--seed-words cannot be given together with" in capsys.readouterr().err
+    (tmp_path / "vocab.more.txt").write_text("".join(f"other{v}\n" for v in range(50)))
+    assert fit.main([other, "--topics", "5", "--start-from", model]) == 2
+    assert "--start-from must share words with the corpus" in capsys.readouterr().err
 
 
 def test_bad_corpora_and_targets(tmp_path, capsys):

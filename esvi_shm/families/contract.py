@@ -18,6 +18,7 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 
 from esvi_shm.config import FitConfig
+from esvi_shm.corpus.corpus import Corpus
 from esvi_shm.shared.table import ArraySpec
 
 Arrays = Mapping[str, np.ndarray]
@@ -84,6 +85,9 @@ class Family(Protocol):
     def without_effect(config: FitConfig) -> list[str]:
         """What does not do all it says in a configuration: a sentence each, for a warning."""
 
+    def check_corpus(self, corpus: Corpus) -> None:
+        """Raise ParameterError where corpus and configuration do not go together."""
+
     def shared_specs(self) -> list[ArraySpec]:
         """Arrays of the parameters that travel, and what all workers read."""
 
@@ -96,8 +100,8 @@ class Family(Protocol):
     def initialise(self, corpus: Arrays, shared: Arrays) -> None:
         """Set what has a value before any worker starts (main process)."""
 
-    def start(self, corpus: Arrays, shared: Arrays) -> Generator[str, None, None]:
-        """Set the first state."""
+    def start(self, corpus: Corpus, arrays: Arrays, shared: Arrays) -> Generator[str, None, None]:
+        """Set the first state. `arrays` are those of the segment `corpus`."""
 
     def next_rest(self, n_passes: int) -> int | None:
         """The next number of passes, above this one, after which `at_rest` is to run."""

@@ -27,6 +27,7 @@ import math
 import os
 import time
 from collections.abc import Generator, Iterator
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -62,7 +63,8 @@ class Home:
         observer: Observer,
         judge: Judge | None = None,
     ) -> None:
-        self.layout, self.signals, self.observer, self.judge = layout, signals, observer, judge
+        self.layout, self.corpus, self.signals = layout, corpus, signals
+        self.observer, self.judge = observer, judge
         self.config, sizes = layout.config, layout.sizes
         self.P, self.B = sizes.n_workers, sizes.n_blocks
         for label, table in layout.tables.items():
@@ -95,8 +97,10 @@ class Home:
     def run(self) -> Result:
         self.observer.stage("workers")
         bell = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
+        # What only the start needs may be large.
+        config = replace(self.config, start_from=None, seed_words=())
         setups = [
-            Setup(p, self.config, self.layout.sizes, self.handles, os.getpid(), bell)
+            Setup(p, config, self.layout.sizes, self.handles, os.getpid(), bell)
             for p in range(self.P)
         ]
         with _closing(bell), Workers(setups, bell) as self.workers:
@@ -104,7 +108,7 @@ class Home:
             self.ready = self.last_watch = time.perf_counter()
             self.observer.stage("start")
             with self._clock():
-                self._play(self.layout.model.start(self.arrays["corpus"], self.shared))
+                self._play(self.layout.model.start(self.corpus, self.arrays["corpus"], self.shared))
             self.start_seconds = self.fit_seconds
             self.observer.stage("passes")
             stopped = self._passes()

@@ -139,6 +139,7 @@ def lay_out(corpus: Corpus, config: FitConfig) -> Layout:
         tuple(s.n_word_rows for s in per_shard),
     )
     model = families.find(config.family)(config, sizes)
+    model.check_corpus(corpus)
     home, every = "home, once", "all workers"
     D, V = corpus.n_documents, corpus.n_words
     tables = {

@@ -41,7 +41,7 @@ class SerialFit:
     """
 
     def __init__(self, corpus: Corpus, config: FitConfig) -> None:
-        self.config, self.passes = config, 0
+        self.corpus, self.config, self.passes = corpus, config, 0
         self.layout = lay_out(corpus, config)
         self.sizes, model = self.layout.sizes, self.layout.model
         self.arrays = {
@@ -57,7 +57,7 @@ class SerialFit:
             model.worker(p, self.corpus_arrays, self.shared, self.shards, np.zeros(1, np.int64))
             for p in range(self.sizes.n_workers)
         ]
-        self._play(model.start(self.corpus_arrays, self.shared))
+        self._play(model.start(corpus, self.corpus_arrays, self.shared))
 
     def _play(self, script: Generator[str, None, Any]) -> Any:
         while True:
@@ -114,7 +114,10 @@ def warm_up(config: FitConfig) -> None:
     corpus = Corpus(offsets, words, np.array([1, 2, 1], np.float32), n_words=2)
     alpha = float(np.ravel(config.alpha)[0])
     eta = float(np.ravel(config.eta)[0])
-    toy = replace(config, n_topics=2, n_workers=1, n_blocks=1, alpha=alpha, eta=eta)
+    toy = replace(
+        config, n_topics=2, n_workers=1, n_blocks=1, alpha=alpha, eta=eta, start_from=None,
+        seed_words=(),
+    )  # fmt: skip
     # Whatever comes only after some passes comes now.
     toy = replace(toy, cvb0_passes=0, temper_passes=0)
     fit = SerialFit(corpus, toy)

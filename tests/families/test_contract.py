@@ -46,7 +46,8 @@ def test_its_arrays_are_valid(name):
 def test_it_yields_only_commands_that_it_declares(name):
     fit = fitted(name)
     model = fit.layout.model
-    for script in (model.start(fit.corpus_arrays, fit.shared), model.evaluate(fit.shared, 0)):
+    start = model.start(fit.corpus, fit.corpus_arrays, fit.shared)
+    for script in (start, model.evaluate(fit.shared, 0)):
         yielded = []
         while True:
             try:

@@ -18,21 +18,23 @@ from typing import Any
 import numpy as np
 
 from esvi_shm.config import FitConfig, choose, prior_vector
+from esvi_shm.corpus.corpus import Corpus
 from esvi_shm.corpus.shard import Shard
 from esvi_shm.errors import ParameterError
 from esvi_shm.families.contract import Arrays, Bound, Judge, Sizes
 from esvi_shm.families.lda import bound, priors, starts
+from esvi_shm.families.lda.noise import visit_key
 from esvi_shm.families.lda.schedule import Schedule
+from esvi_shm.families.lda.starts import _documents, _given
 from esvi_shm.families.lda.update import Rule, make_scratch, scratch_word_bytes
 from esvi_shm.shared.table import ArraySpec
 
 STORAGES = ("margins", "full")
-STARTS = ("seeded", "scikit-learn", "random")
 INFERENCES = ("vb", "cvb0", "anneal")
 
 #: Sweeps of each worker over its own documents, with the topics held still, at a start.
 FOLD_SWEEPS = 5
-#: The same where documents are folded in afresh during a fit.
+#: The same where documents are folded in afresh during a fit, or into the topics of a model.
 REFOLD_SWEEPS = 15
 
 
@@ -45,8 +47,8 @@ class Model:
 
     commands: Sequence[str] = (
         "corpus_topics",
-        "seed_topics",
         "fold_in",
+        "fold_in_longer",
         "refold",
         "random_phi",
         "sum_documents",
@@ -61,7 +63,10 @@ class Model:
     def check(config: FitConfig, has_judge: bool = True) -> None:
         choose("inference", config.inference, INFERENCES)
         choose("storage", config.storage, STORAGES)
-        choose("start", config.start, STARTS)
+        choose("start", config.start, starts.known())
+        if config.seed_documents or config.seed_words or config.start_from is not None:
+            choose("start", config.start, starts.from_documents())
+        _given.check(config)
         choose("learn_priors", config.learn_priors, priors.LEARNED)
         prior_vector("alpha", config.alpha, config.n_topics)
         priors.check(config, has_judge)
@@ -86,6 +91,9 @@ class Model:
             numbers = ", ".join(map(str, late))
             found.append(f"refold_after {numbers} has no effect in {config.n_passes} passes")
         return found
+
+    def check_corpus(self, corpus: Corpus) -> None:
+        _given.check_words(self.config, corpus)
 
     def __init__(self, config: FitConfig, sizes: Sizes) -> None:
         self.check(config)
@@ -134,9 +142,6 @@ class Model:
                 "bound_parts", (P, bound.N_PARTS), np.float64, "worker p its row, on command",
                 "home while no block is out", "the worker's share of the sums in the bound",
             ),
-            ArraySpec(
-                "seeds", (K,), np.int64, "home, at the start", every, "seed document of each topic"
-            ),
         ]  # fmt: skip
 
     def shard_specs(self, worker: int) -> list[ArraySpec]:
@@ -165,20 +170,8 @@ class Model:
         shared["alpha"][:] = self.alpha
         shared["eta"][:] = self.eta[corpus["word_ids"]]
 
-    def start(self, corpus: Arrays, shared: Arrays) -> Generator[str, None, None]:
-        random = np.random.default_rng([self.config.seed, 0x5EED])
-        if self.config.start == "random":
-            yield "random_phi"
-        else:
-            if self.config.start == "seeded":
-                shared["seeds"][:] = starts.choose_seed_documents(
-                    corpus["document_tokens"], self.config.n_topics, random
-                )
-                yield "corpus_topics"
-                yield "seed_topics"
-            else:
-                starts.expected_topics_into(shared["lambda_"], corpus["word_ids"], random)
-            yield "fold_in"
+    def start(self, corpus: Corpus, arrays: Arrays, shared: Arrays) -> Generator[str, None, None]:
+        yield from starts.find(self.config.start).start(self.config, corpus, arrays, shared)
         yield "sum_documents"
         yield "sum_words"
         shared["pi_snapshot"][:] = shared["pi"]
@@ -259,7 +252,13 @@ class Worker:
 
     def visit(self, block: int, pass_: int, want_entropy: bool) -> None:
         schedule = self.model.schedule
-        self.rule = self.rule._replace(cvb0=schedule.cvb0(pass_), power=schedule.power(pass_))
+        noise = schedule.noise(pass_)
+        self.rule = self.rule._replace(
+            cvb0=schedule.cvb0(pass_), power=schedule.power(pass_), noise=noise
+        )
+        if noise > 0.0:
+            key = visit_key(self.model.config.seed, pass_, self.worker)
+            self.rule = self.rule._replace(noise_key=key)
         self._visit(block, given=False, frozen=False, want_words=True, want_entropy=want_entropy)
 
     def _visit(
@@ -295,6 +294,9 @@ class Worker:
             float(self.shared["eta"].sum()),
             cvb0=self.model.schedule.cvb0(0),
             power=1.0,
+            word_ids=self.corpus["word_ids"],
+            noise=0.0,
+            noise_key=0,
         )
 
     def _sum_under_alpha(self) -> None:
@@ -315,7 +317,7 @@ class Worker:
     def _corpus_topics(self) -> None:
         tokens = self.corpus["word_tokens"]
         for first, last in self._own_rows():
-            starts.corpus_topics_into(
+            _documents.corpus_topics_into(
                 self.shared["lambda_"],
                 first,
                 last,
@@ -325,22 +327,17 @@ class Worker:
                 self.model.config.seed,
             )
 
-    def _seed_topics(self) -> None:
-        starts.add_seed_documents(
-            self.shared["lambda_"],
-            self.shared["seeds"],
-            self.first_document,
-            self.shard,
-            self.document_tokens,
-        )
-
     def _fold_in(self) -> None:
         self._sweep_from_uniform(FOLD_SWEEPS, given=True)
+
+    def _fold_in_longer(self) -> None:
+        self._sweep_from_uniform(REFOLD_SWEEPS, given=True)
 
     def _refold(self) -> None:
         self._sweep_from_uniform(REFOLD_SWEEPS, given=False)
 
     def _sweep_from_uniform(self, n_sweeps: int, given: bool) -> None:
+        self.rule = self.rule._replace(noise=0.0)
         self.storage.set_uniform(self.shard, self.gamma, self.phi, self.shared["alpha"])
         for sweep in range(n_sweeps):
             last = sweep == n_sweeps - 1

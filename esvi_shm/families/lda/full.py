@@ -10,7 +10,7 @@ paper states its algorithm on phi, and as a check of `margins`.
 import numpy as np
 
 from esvi_shm.compile import kernel
-from esvi_shm.families.lda.starts import random_phi_into
+from esvi_shm.families.lda.starts.random import random_phi_into
 from esvi_shm.families.lda.update import (
     FLUSH_ROWS,
     FLUSH_WORDS,

@@ -11,7 +11,7 @@ are the ground truth: gamma, lambda and pi are their sums plus the priors.
 import numpy as np
 
 from esvi_shm.compile import kernel
-from esvi_shm.families.lda.starts import random_phi_into
+from esvi_shm.families.lda.starts.random import random_phi_into
 from esvi_shm.families.lda.update import (
     FLUSH_ROWS,
     FLUSH_WORDS,

@@ -7,6 +7,8 @@ Tempering updates phi by (E(gamma) E(lambda) / E(pi)) ** power, with a power tha
 early on, when the topics are still those of a few documents, a token is not yet held to the
 first topic that suits it (deterministic annealing; Ueda and Nakano 1998, Katahira et al. 2008).
 
+Noise (see `noise`) goes down to 0 over its passes in the same way.
+
 cvb0 first and then vb reaches a better optimum of vb's own bound than vb does, and predicts
 unseen text nearly as well as cvb0 (or better); tempering helps both.
 """
@@ -17,6 +19,8 @@ from esvi_shm.config import FitConfig
 FIRST_POWER = 0.8
 #: Passes of cvb0 before those of vb, and tempered ones, where none are asked for.
 MOST_CVB0_PASSES, MOST_TEMPER_PASSES = 50, 40
+#: Noisy passes where none are asked for; vb only needs its ties broken.
+MOST_NOISE_PASSES, VB_NOISE_PASSES = 60, 15
 
 
 class Schedule:
@@ -46,6 +50,14 @@ class Schedule:
         elif config.inference == "vb":
             self.temper_passes = 0
 
+        self.strength = config.noise
+        most = VB_NOISE_PASSES if config.inference == "vb" else MOST_NOISE_PASSES
+        self.noise_passes = min(most, 3 * config.n_passes // 5)
+        if config.noise_passes is not None:
+            self.noise_passes = config.noise_passes
+        if config.noise == 0.0:
+            self.noise_passes = 0
+
     def cvb0(self, pass_: int) -> bool:
         """Whether E(x) = x in a pass (from 0)."""
         if self.inference == "anneal":
@@ -58,7 +70,14 @@ class Schedule:
             return 1.0
         return FIRST_POWER + (1.0 - FIRST_POWER) * pass_ / self.temper_passes
 
+    def noise(self, pass_: int) -> float:
+        """The strength of the noise in a pass (from 0)."""
+        if pass_ >= self.noise_passes:
+            return 0.0
+        return self.strength * (1.0 - pass_ / self.noise_passes)
+
     @property
     def n_passes(self) -> int:
         """Passes after which the rule stays as it is."""
-        return max(self.temper_passes, self.cvb0_passes if self.inference == "anneal" else 0)
+        cvb0_passes = self.cvb0_passes if self.inference == "anneal" else 0
+        return max(self.temper_passes, self.noise_passes, cvb0_passes)

@@ -60,8 +60,9 @@ def frozen(array: np.ndarray, dtype: type) -> np.ndarray:
 
 
 def make_rule(alpha: np.ndarray, cvb0: bool) -> Rule:
-    """The rule of unseen documents: there is no prior of topics, and no tempering."""
-    return Rule(frozen(alpha, np.float32), frozen(np.zeros(0), np.float32), 0.0, cvb0, 1.0)
+    """The rule of unseen documents: there is no prior of topics, no tempering, no noise."""
+    nothing = frozen(np.zeros(0), np.float32), frozen(np.zeros(0), np.int32)
+    return Rule(frozen(alpha, np.float32), nothing[0], 0.0, cvb0, 1.0, nothing[1], 0.0, 0)
 
 
 def given_topics(beta: np.ndarray) -> Topics:

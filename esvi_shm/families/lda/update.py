@@ -12,7 +12,7 @@ It is split as theta_dk = E(gamma_dk), once per (document, block), and
 beta_vk = E(lambda_vk) / E(pi_k), once per (word, visit). Scaling a document's or a word's row
 cancels in phi, so both are kept relative to the row's largest value: they cannot underflow as
 rows. Values below 1e-19 of the largest are 0. A pair whose sum over topics falls below `TINY`
-(its document and its word live in different topics) is done by `phi_by_logs_into`.
+(its document and its word live in different topics) is done by `phi_by_logs_into`, without noise.
 
 Scratch layout: word i of the visit owns `rows[2 n i : 2 n (i + 1)]`, n = padded(K): first its
 factors beta, then the sum over documents of count theta / s, s = sum_k theta beta.
@@ -23,6 +23,7 @@ from typing import NamedTuple
 import numpy as np
 
 from esvi_shm.compile import kernel
+from esvi_shm.families.lda.noise import add_noise
 from esvi_shm.special import digamma, exp_digamma_row, log, power_row
 from esvi_shm.vector import padded, prefetch_row
 
@@ -62,6 +63,9 @@ class Rule(NamedTuple):
     eta_total: float  # sum of eta over the vocabulary
     cvb0: bool  # E(x) = x, not exp(digamma(x))
     power: float  # of all factors; 1 unless tempered
+    word_ids: np.ndarray  # int32 (V,), by word row
+    noise: float  # strength of the noise on the words' factors
+    noise_key: int  # of this visit
 
 
 def scratch_word_bytes(n_topics: int) -> int:
@@ -168,7 +172,10 @@ def topic_factors_into(pi_others, pi_own, worker, rule, log_topic, factor):
 
 @kernel
 def word_factors_into(lambda_, word_row, first, last, topic_factor, rule, rows):
-    """beta_vk = E(lambda_vk) / E(pi_k) of words first..last-1, relative; their sums start at 0."""
+    """beta_vk = E(lambda_vk) / E(pi_k) of words first..last-1, relative; their sums start at 0.
+
+    With the rule's noise, if any. (Pairs in the log domain go without: see `update`.)
+    """
     length = topic_factor.shape[0]
     for i in range(last - first):
         row = rows[2 * length * i : 2 * length * (i + 1)]
@@ -177,6 +184,9 @@ def word_factors_into(lambda_, word_row, first, last, topic_factor, rule, rows):
         row_factors_into(lambda_[word_row[first + i]], row[:length], rule)
         for k in range(length):
             row[k] *= topic_factor[k]
+        if rule.noise > 0.0:
+            word = rule.word_ids[word_row[first + i]]
+            add_noise(row, lambda_.shape[1], rule.noise, rule.noise_key, word)
         row[length:] = 0.0
 
 

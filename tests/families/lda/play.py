@@ -25,9 +25,11 @@ class Case:
         return play(self.counts, **{**self.options, **changes})
 
 
-def play(counts: np.ndarray, **options) -> SerialFit:
+def play(counts: np.ndarray, vocabulary=None, **options) -> SerialFit:
     options = {"n_workers": 1, "n_blocks": 1, "inference": "vb", **options}
-    return SerialFit(Corpus.from_sparse(counts.astype(np.float32)), FitConfig(**options))
+    return SerialFit(
+        Corpus.from_sparse(counts.astype(np.float32), vocabulary), FitConfig(**options)
+    )
 
 
 @st.composite
@@ -57,7 +59,7 @@ def cases(draw, least_prior=1e-3, most_count=1e6, max_topics=20, starts=None):
         "eta": prior(shape[1]),
         "n_workers": n_workers,
         "n_blocks": n_blocks,
-        "start": draw(st.sampled_from(starts or ["seeded", "scikit-learn", "random"])),
+        "start": draw(st.sampled_from(starts or ["seeded", "spread", "scikit-learn", "random"])),
         "inference": draw(st.sampled_from(["vb", "vb", "cvb0", "anneal"])),
         "cvb0_passes": 1,
         "temper_passes": draw(st.sampled_from([0, 0, 2])),

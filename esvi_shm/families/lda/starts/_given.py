@@ -1,0 +1,147 @@
+"""Topics that the user gives: those of a model, or words for each; and what is wrong with them.
+
+Topics of a model are E(lambda) / E(pi) by the rule of the first pass, matched by word. A word
+that the model does not know has there what a word without a token has, the prior eta.
+
+A topic of seed words is half the corpus's distribution, half its words at equal weight.
+"""
+
+import logging
+
+import numpy as np
+
+from esvi_shm.config import FitConfig
+from esvi_shm.corpus.corpus import Corpus
+from esvi_shm.errors import ParameterError
+from esvi_shm.families.lda.schedule import Schedule
+from esvi_shm.families.lda.starts.scikit_learn import expected_rows
+
+_log = logging.getLogger(__name__)
+
+#: Word rows of a model that are looked at together.
+CHUNK = 4096
+
+
+def check(config: FitConfig) -> None:
+    """Refuse numbers of given topics that do not fit the number of topics."""
+    if config.start_from is not None:
+        n_given = config.start_from.lambda_.shape[1]
+        if n_given > config.n_topics:
+            rule = f"must be a model of at most {config.n_topics} topics"
+            raise ParameterError("start_from", rule, n_given)
+        if config.seed_words:
+            rule = "cannot be given together with start_from"
+            raise ParameterError("seed_words", rule, len(config.seed_words))
+    if len(config.seed_words) > config.n_topics:
+        rule = f"must be for at most {config.n_topics} topics (one a line)"
+        raise ParameterError("seed_words", rule, len(config.seed_words))
+
+
+def check_words(config: FitConfig, corpus: Corpus) -> None:
+    """Refuse given topics without a word of the corpus, and seed words that do not occur."""
+    if config.start_from is not None:
+        known = int(np.count_nonzero(_numbers_in_model(config, corpus) >= 0))
+        if known == 0:
+            rule = f"must share words with the corpus {corpus.name}"
+            raise ParameterError("start_from", rule, config.start_from.source)
+        level = logging.INFO if known == corpus.n_words else logging.WARNING
+        _log.log(
+            level,
+            "%s has %d of the %d words of %s",
+            config.start_from.source, known, corpus.n_words, corpus.name,
+        )  # fmt: skip
+    if config.seed_words:
+        _seed_numbers(config, corpus)
+
+
+def topics_into(
+    topics: np.ndarray,
+    row_of_word: np.ndarray,
+    config: FitConfig,
+    corpus: Corpus,
+    eta: np.ndarray,
+) -> list[int]:
+    """Write the given topics.
+
+    Parameters
+    ----------
+    topics : float32 array, shape (V, K)
+        Half the corpus's distribution in each topic; the columns of given topics are finished.
+    row_of_word : int array, shape (V,)
+    config : FitConfig
+    corpus : Corpus
+    eta : float64 array, shape (V,)
+        By word row.
+
+    Returns
+    -------
+    list of int
+        The topics that were given.
+    """
+    if config.start_from is not None:
+        return _model_topics_into(topics, row_of_word, config, corpus, eta[row_of_word])
+    if not config.seed_words:
+        return []
+    numbers = _seed_numbers(config, corpus)
+    for k, words in numbers.items():
+        topics[row_of_word[words], k] += 0.5 / len(words)
+    return list(numbers)
+
+
+def _model_topics_into(
+    topics: np.ndarray, row_of_word: np.ndarray, config: FitConfig, corpus: Corpus, eta: np.ndarray
+) -> list[int]:
+    assert config.start_from is not None
+    lambda_ = config.start_from.lambda_
+    n_given = lambda_.shape[1]
+    numbers = _numbers_in_model(config, corpus)
+
+    def rows_of(words: slice) -> np.ndarray:
+        chunk = np.repeat(eta[words, None].astype(np.float32), n_given, axis=1)
+        known = numbers[words] >= 0
+        chunk[known] = lambda_[numbers[words][known]]
+        return chunk
+
+    chunks = [slice(i, i + CHUNK) for i in range(0, corpus.n_words, CHUNK)]
+    pi = np.zeros(n_given)
+    for words in chunks:
+        pi += rows_of(words).sum(axis=0, dtype=np.float64)
+    cvb0 = Schedule(config).cvb0(0)
+    for words in chunks:
+        rows = rows_of(words)
+        if cvb0:
+            rows /= pi
+        else:
+            expected_rows(rows, pi)
+        topics[row_of_word[words], :n_given] = rows
+    return list(range(n_given))
+
+
+def _numbers_in_model(config: FitConfig, corpus: Corpus) -> np.ndarray:
+    """The model's number of each word of the corpus, int64 (V,); -1 where it has none."""
+    assert config.start_from is not None
+    number_of = {word: i for i, word in enumerate(config.start_from.words)}
+    return np.array([number_of.get(corpus.word(v), -1) for v in range(corpus.n_words)], np.int64)
+
+
+def _seed_numbers(config: FitConfig, corpus: Corpus) -> dict[int, np.ndarray]:
+    """The numbers of the seed words of each topic that has some."""
+    if corpus.vocabulary is None:
+        rule = f"must have a vocabulary to be found in; {corpus.name} has none"
+        raise ParameterError("seed_words", rule, config.seed_words[0])
+    number_of = {word: v for v, word in enumerate(corpus.vocabulary)}
+    occurs = np.zeros(corpus.n_words, bool)
+    occurs[corpus.indices] = True
+    numbers = {}
+    for k, words in enumerate(config.seed_words):
+        found = [number_of.get(word, -1) for word in words]
+        missing = [w for w, v in zip(words, found, strict=True) if v < 0 or not occurs[v]]
+        if missing:
+            rule = (
+                f"must occur in {corpus.name}: topic {k} (line {k + 1} of a file) has words that "
+                "do not"
+            )
+            raise ParameterError("seed_words", rule, ", ".join(missing))
+        if found:
+            numbers[k] = np.unique(found)
+    return numbers

@@ -1,0 +1,52 @@
+"""Start `scikit-learn`: E(lambda) / E(pi) with lambda drawn from Gamma(100, 1/100)."""
+
+from collections.abc import Generator
+
+import numpy as np
+
+from esvi_shm.compile import kernel
+from esvi_shm.config import FitConfig
+from esvi_shm.corpus.corpus import Corpus
+from esvi_shm.families.contract import Arrays
+from esvi_shm.special import digamma
+
+
+def start(
+    config: FitConfig, corpus: Corpus, arrays: Arrays, shared: Arrays
+) -> Generator[str, None, None]:
+    """See `starts`."""
+    random = np.random.default_rng([config.seed, 0x5EED])
+    expected_topics_into(shared["lambda_"], arrays["word_ids"], random)
+    yield "fold_in"
+
+
+def expected_topics_into(
+    topics: np.ndarray, word_ids: np.ndarray, random: np.random.Generator
+) -> None:
+    """E(lambda) / E(pi) with lambda drawn from Gamma(100, 1/100): where scikit-learn begins.
+
+    Drawn in the order of the word ids, so that the number of blocks makes no difference.
+
+    Parameters
+    ----------
+    topics : float32 array, shape (V, K)
+        Written.
+    word_ids : int32 array, shape (V,)
+    random : numpy.random.Generator
+    """
+    row_of_word = np.argsort(word_ids)
+    pi = np.zeros(topics.shape[1])
+    for first in range(0, len(word_ids), 4096):
+        rows = row_of_word[first : first + 4096]
+        drawn = random.gamma(100.0, 0.01, (len(rows), topics.shape[1]))
+        topics[rows] = drawn
+        pi += drawn.sum(axis=0)
+    expected_rows(topics, pi)
+
+
+@kernel
+def expected_rows(topics, pi):
+    """topics_vk = exp(digamma(topics_vk) - digamma(pi_k)), in place."""
+    for v in range(topics.shape[0]):
+        for k in range(topics.shape[1]):
+            topics[v, k] = np.exp(digamma(np.float64(topics[v, k])) - digamma(pi[k]))

@@ -1,0 +1,45 @@
+"""Start `seeded`: each topic from random documents, distinct as long as there are enough."""
+
+from collections.abc import Generator
+from typing import Any
+
+import numpy as np
+
+from esvi_shm.corpus.corpus import Corpus
+from esvi_shm.families.lda.starts import _documents
+
+
+def choose_documents(
+    corpus: Corpus,
+    tokens: np.ndarray,
+    n_topics: int,
+    n_documents: int,
+    random: np.random.Generator,
+) -> np.ndarray:
+    """`n_documents` documents that are not empty for each topic.
+
+    Parameters
+    ----------
+    corpus : Corpus
+        Not looked at.
+    tokens : array, shape (D,)
+        Of each document.
+    n_topics, n_documents : int
+        K and M.
+    random : numpy.random.Generator
+
+    Returns
+    -------
+    int64 array, shape (K, M)
+        Each document as often as any other, or once less.
+    """
+    filled = np.flatnonzero(tokens > 0)
+    rounds = -(-n_topics * n_documents // len(filled))
+    chosen = [random.permutation(filled) for _ in range(rounds)]
+    documents = np.concatenate([filled[:0], *chosen])[: n_topics * n_documents]
+    return documents.astype(np.int64).reshape(n_documents, n_topics).T.copy()
+
+
+def start(*arguments: Any) -> Generator[str, None, None]:
+    """See `starts`."""
+    return _documents.start(choose_documents, *arguments)
