@@ -81,6 +81,10 @@ class FitConfig:
         most 40, and none with inference `vb`.
     refold_after : tuple of int
         Numbers of passes after which all documents are folded in afresh.
+    restarts : int
+        Starts that are tried by a short fit each; the best one goes on.
+    restart_passes : int
+        Passes of a short fit.
     n_passes : int
     evaluate_every : int
         Passes between evaluations of the bound; 0 evaluates at the end only.
@@ -112,6 +116,8 @@ class FitConfig:
     eta: Prior = 0.05
     storage: str = "margins"
     start: str = "seeded"
+    restarts: int = 1
+    restart_passes: int = 10
     n_workers: int | None = None
     n_blocks: int | None = None
     route: str = "lap"
@@ -126,6 +132,8 @@ class FitConfig:
         _whole("n_topics", self.n_topics, 1)
         _whole("n_passes", self.n_passes, 0)
         _whole("evaluate_every", self.evaluate_every, 0)
+        _whole("restarts", self.restarts, 1)
+        _whole("restart_passes", self.restart_passes, 1)
         for name in ("cvb0_passes", "temper_passes"):
             if getattr(self, name) is not None:
                 _whole(name, getattr(self, name), 0)
@@ -156,6 +164,18 @@ class FitConfig:
             # Below 1e-6 digamma(prior) leaves float32 no digits for anything else.
             if not 1e-6 <= x <= 1e6:
                 raise ParameterError(name, "must lie between 1e-6 and 1e6", x)
+
+    def start_seed(self, restart: int) -> int:
+        """The seed of a start; that of the first one is `seed` itself.
+
+        >>> config = FitConfig(seed=7)
+        >>> config.start_seed(0), config.start_seed(1) == config.start_seed(2)
+        (7, False)
+        """
+        if restart == 0:
+            return self.seed
+        words = np.random.SeedSequence([self.seed, restart]).generate_state(1, np.uint64)
+        return int(words[0] >> np.uint64(1))  # below 2**63, as every seed
 
     def as_dict(self) -> dict[str, Any]:
         """The configuration in types that JSON knows."""

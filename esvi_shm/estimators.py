@@ -47,6 +47,7 @@ class LDA(BaseEstimator):
     inference, storage, start, route : str
     cvb0_passes, temper_passes : int or None
     refold_after : sequence of int
+    restarts, restart_passes : int
         See ``python -m esvi_shm.fit --help``.
     n_blocks : int or None
         Blocks of words; None: by the length of the documents and the number of workers.
@@ -96,6 +97,8 @@ class LDA(BaseEstimator):
         refold_after: Sequence[int] = FitConfig.refold_after,
         storage: str = FitConfig.storage,
         start: str = FitConfig.start,
+        restarts: int = FitConfig.restarts,
+        restart_passes: int = FitConfig.restart_passes,
         route: str = FitConfig.route,
         n_blocks: int | None = None,
         deterministic: bool = False,
@@ -115,6 +118,8 @@ class LDA(BaseEstimator):
         self.refold_after = refold_after
         self.storage = storage
         self.start = start
+        self.restarts = restarts
+        self.restart_passes = restart_passes
         self.route = route
         self.n_blocks = n_blocks
         self.deterministic = deterministic

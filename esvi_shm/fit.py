@@ -85,6 +85,16 @@ def _parser() -> argparse.ArgumentParser:
         "random: random responsibilities (default: seeded)",
     )  # fmt: skip
 
+    model.add_argument(
+        "--restarts", type=int, default=1, metavar="R",
+        help="try R starts by a short fit each, and go on with the one whose objective is best "
+        "(default: 1)",
+    )  # fmt: skip
+    model.add_argument(
+        "--restart-passes", type=int, default=10, metavar="N",
+        help="passes of each short fit, beside those of --passes (default: 10)",
+    )  # fmt: skip
+
     stop = parser.add_argument_group("length of the fit")
     stop.add_argument(
         "--passes", type=int, default=100, metavar="N",

@@ -210,6 +210,8 @@ def summarise(result: Result, corpus: Corpus) -> dict[str, Any]:
         "pairs_per_second": result.pairs / result.pass_seconds if result.pass_seconds else 0.0,
         "shared_bytes": result.shared_bytes,
         "peak_rss_bytes": result.shared_bytes + result.peak_private_bytes,
+        "restarts": [restart._asdict() for restart in result.restarts],
+        "at_rest": result.at_rest,
         "corpus": corpus.name,
         "corpus_digest": corpus.digest(),
         "config": config.as_dict(),

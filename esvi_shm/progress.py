@@ -7,13 +7,14 @@ import contextlib
 import json
 import sys
 import time
+from collections.abc import Mapping
 from types import TracebackType
 from typing import Any, TextIO
 
 from tqdm import tqdm
 
 from esvi_shm.runtime.layout import Layout
-from esvi_shm.runtime.record import Observer, Record
+from esvi_shm.runtime.record import Observer, Record, Restart
 
 
 class Progress(Observer):
@@ -88,6 +89,17 @@ class Progress(Observer):
                 f"pass {record.passes:g}: ELBO {record.elbo:.6g} nats ({per_token:.4f} a token), "
                 f"{record.fit_seconds:.2f} s of fitting"
             )
+
+    def restarted(self, restart: Restart) -> None:
+        self.log("restart", **restart._asdict())
+        per_token = restart.objective / self.n_tokens
+        self.say(f"start with seed {restart.seed}: objective {per_token:.4f} a token")
+
+    def rested(self, passes: int, counts: Mapping[str, int]) -> None:
+        self.log("rest", passes=passes, **counts)
+        if counts:
+            said = ", ".join(f"{n} {name.replace('_', ' ')}" for name, n in counts.items())
+            self.say(f"pass {passes}: {said}")
 
     def _bar_for(self, name: str, total: int, unit: str) -> Any:
         if self._bar is None or self._bar.desc != name:

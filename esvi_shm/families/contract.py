@@ -8,7 +8,8 @@ nothing of processes, rings or files.
 At a quiescent point `start`, `at_rest` and `evaluate` run in the main process as generators:
 each name they yield is a command that all workers run and finish before the generator goes on, so
 a command may read everything that earlier ones wrote. Within a command the workers write disjoint
-parts.
+parts. A number that `at_rest` yields is one of passes to make on trial: they change the state, but
+do not count, and the fit goes on with the number of the pass that it rests before.
 """
 
 from collections.abc import Collection, Generator, Mapping, Sequence
@@ -86,11 +87,16 @@ class Family(Protocol):
     def initialise(self, corpus: Arrays, shared: Arrays) -> None:
         """Set what has a value before any worker starts (main process)."""
 
-    def start(self, corpus: Arrays, shared: Arrays) -> Generator[str, None, None]:
-        """Set the first state."""
+    def start(self, corpus: Arrays, shared: Arrays, restart: int = 0) -> Generator[str, None, None]:
+        """Set the first state, from `config.start_seed(restart)`, whatever the state before."""
 
-    def at_rest(self, shared: Arrays) -> Generator[str, None, None]:
-        """Change the state between two passes; the time counts as fitting."""
+    def at_rest(
+        self, corpus: Arrays, shared: Arrays, n_passes: int
+    ) -> Generator[str | int, None, dict[str, int]]:
+        """Change the state after so many passes; the time counts as fitting.
+
+        Returns what to report, by name; numbers of several rests are added up.
+        """
 
     def evaluate(self, shared: Arrays, n_passes: int) -> Generator[str, None, Bound]:
         """Remove float drift and compute the bound, after so many whole passes."""

@@ -59,14 +59,20 @@ class SerialFit:
         ]
         self._play(model.start(self.corpus_arrays, self.shared))
 
-    def _play(self, script: Generator[str, None, Any]) -> Any:
+    def _play(self, script: Generator[str | int, None, Any]) -> Any:
         while True:
             try:
-                name = next(script)
+                order = next(script)
             except StopIteration as stop:
                 return stop.value
+            if isinstance(order, int):
+                passes = self.passes
+                for _ in range(order):
+                    self.run_pass()
+                self.passes = passes
+                continue
             for worker in self.workers:
-                worker.command(name)
+                worker.command(order)
 
     def visit(self, worker: int, block: int, want_entropy: bool = True) -> None:
         """One block at one shard."""
@@ -80,9 +86,9 @@ class SerialFit:
             self.visit(worker, block)
         self.passes += 1
 
-    def rest(self) -> None:
+    def rest(self) -> dict[str, int]:
         """What the model does between two passes, where it is asked to."""
-        self._play(self.layout.model.at_rest(self.shared))
+        return self._play(self.layout.model.at_rest(self.corpus_arrays, self.shared, self.passes))
 
     def bound(self) -> Bound:
         """Both bounds, after removing float drift."""

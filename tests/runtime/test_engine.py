@@ -236,3 +236,60 @@ def test_each_inference_has_its_objective(threaded_fit):
         ended = threaded_fit(inference=inference, cvb0_passes=5, n_passes=10, evaluate_every=5)
         assert [r.objective != r.elbo_f for r in ended.result.history] == cvb0
         assert_right(ended, 10)
+
+
+class Recorded(Observer):
+    """Remembers the starts that were tried, and what was done at rests."""
+
+    def __init__(self):
+        self.restarts, self.rests = [], []
+
+    def restarted(self, restart):
+        self.restarts.append(restart)
+
+    def rested(self, passes, counts):
+        self.rests.append((passes, dict(counts)))
+
+
+def test_one_start_is_the_fit_as_it_was(threaded_fit):
+    ended = threaded_fit(**OPTIONS, restarts=1, restart_passes=1)
+    assert bits(ended) == bits(threaded_fit(**OPTIONS))
+    assert ended.result.restarts == []
+
+
+@pytest.mark.parametrize(
+    ("start", "storage", "n_passes"),
+    [("seeded", "margins", 4), ("seeded", "full", 1), ("scikit-learn", "margins", 1),
+     ("random", "margins", 2)],
+)  # fmt: skip
+def test_the_best_start_goes_on_as_if_alone(threaded_fit, start, storage, n_passes):
+    """With tempering: a start must not see the power of the passes before it."""
+    options = {
+        "deterministic": True, "route": "ring", "start": start, "storage": storage,
+        "temper_passes": 6, "n_passes": 8, "evaluate_every": n_passes,
+    }  # fmt: skip
+    watching = Recorded()
+    ended = threaded_fit(observer=watching, restarts=3, restart_passes=n_passes, **options)
+    ended.assert_consistent()
+    ended.assert_passes_are_whole(8)
+    restarts = ended.result.restarts
+    assert watching.restarts == restarts
+    config = ended.layout.config
+    assert [restart.seed for restart in restarts] == [config.start_seed(r) for r in range(3)]
+    assert restarts[0].seed == 0 and len({restart.seed for restart in restarts}) == 3
+    # On the route `ring` a seed draws nothing but the start.
+    alone = {restart.seed: threaded_fit(seed=restart.seed, **options) for restart in restarts}
+    objectives = [alone[restart.seed].result.history[0].objective for restart in restarts]
+    assert [restart.objective for restart in restarts] == objectives
+    best = restarts[int(np.argmax(objectives))]
+    assert bits(ended) == bits(alone[best.seed])
+    assert ended.result.pairs == alone[best.seed].result.pairs
+
+
+def test_time_that_is_up_ends_the_tries(threaded_fit):
+    options = {"n_passes": FOREVER, "restart_passes": FOREVER, "max_time": 0.05}
+    ended = threaded_fit(restarts=3, **options)
+    assert ended.result.stopped == "max_time"
+    assert ended.result.restarts == []
+    assert ended.result.passes > 0
+    ended.assert_consistent()

@@ -97,6 +97,7 @@ class Model:
                 "bound_parts", (P, bound.N_PARTS), np.float64, "worker p its row, on command",
                 "home while no block is out", "the worker's share of the sums in the bound",
             ),
+            ArraySpec("start_seed", (1,), np.int64, "home, at a start", every, "its seed"),
             ArraySpec(
                 "seeds", (K,), np.int64, "home, at the start", every, "seed document of each topic"
             ),
@@ -124,8 +125,10 @@ class Model:
         shared["alpha"][:] = self.alpha
         shared["eta"][:] = self.eta[corpus["word_ids"]]
 
-    def start(self, corpus: Arrays, shared: Arrays) -> Generator[str, None, None]:
-        random = np.random.default_rng([self.config.seed, 0x5EED])
+    def start(self, corpus: Arrays, shared: Arrays, restart: int = 0) -> Generator[str, None, None]:
+        seed = self.config.start_seed(restart)
+        shared["start_seed"][0] = seed
+        random = np.random.default_rng([seed, 0x5EED])
         if self.config.start == "random":
             yield "random_phi"
         else:
@@ -142,12 +145,16 @@ class Model:
         yield "sum_words"
         shared["pi_snapshot"][:] = shared["pi"]
 
-    def at_rest(self, shared: Arrays) -> Generator[str, None, None]:
-        """Fold all documents in afresh: it frees those that are stuck in their first topics."""
-        shared["pi_snapshot"][:] = shared["pi"]
-        yield "refold"
-        yield "sum_documents"
-        yield "sum_words"
+    def at_rest(
+        self, corpus: Arrays, shared: Arrays, n_passes: int
+    ) -> Generator[str | int, None, dict[str, int]]:
+        if n_passes in self.config.refold_after:
+            # All documents afresh: it frees those that are stuck in their first topics.
+            shared["pi_snapshot"][:] = shared["pi"]
+            yield "refold"
+            yield "sum_documents"
+            yield "sum_words"
+        return {}
 
     def evaluate(self, shared: Arrays, n_passes: int) -> Generator[str, None, Bound]:
         yield "sum_documents"
@@ -247,7 +254,7 @@ class Worker:
                 tokens,
                 float(tokens.sum()),
                 self.corpus["word_ids"],
-                self.model.config.seed,
+                int(self.shared["start_seed"][0]),
             )
 
     def _seed_topics(self) -> None:
@@ -260,6 +267,8 @@ class Worker:
         )
 
     def _fold_in(self) -> None:
+        # As before the first pass: this may be another start, after passes of the one before.
+        self.rule = self.rule._replace(cvb0=self.model.schedule.cvb0(0), power=1.0)
         self._sweep_from_uniform(FOLD_SWEEPS, given=True)
 
     def _refold(self) -> None:
@@ -278,7 +287,7 @@ class Worker:
             self.phi,
             self.first_document,
             self.corpus["word_ids"],
-            self.model.config.seed,
+            int(self.shared["start_seed"][0]),
             np.empty(self.model.config.n_topics),
         )
 

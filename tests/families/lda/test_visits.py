@@ -112,7 +112,7 @@ def test_schedules_give_the_iterates_of_stored_phi(case):
 @storages
 @given(case=cases(least_prior=0.3, most_count=50))
 def test_refolding_starts_every_document_afresh(storage, case):
-    fit = case.fit(storage=storage)
+    fit = case.fit(storage=storage, refold_after=1)
     full = fit if storage == "full" else case.fit(storage="full")
     for one in {id(fit): fit, id(full): full}.values():
         one.run_pass(case.orders[0])
