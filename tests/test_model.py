@@ -5,10 +5,12 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+import scipy.stats
 
 from esvi_shm import model as model_module
 from esvi_shm.config import FitConfig
 from esvi_shm.corpus import Corpus
+from esvi_shm.errors import ParameterError
 from esvi_shm.model import FittedModel, Parameters, summarise
 from esvi_shm.runtime.record import Record, Result
 
@@ -134,3 +136,36 @@ def test_a_model_is_made_of_what_the_engine_leaves(words):
     assert list(model.words) == (words or [corpus.word(v) for v in range(4)])
     assert model.history == RESULT.history
     assert model.summary == summarise(RESULT, corpus)
+
+
+@pytest.mark.parametrize("order", [None, [2, 0, 3, 1]])
+def test_intervals_are_of_the_words_topics_and_documents_asked_for(order):
+    model = model_of(order)
+    found = model.topic_word_interval(["den", "ash"], level=0.9)
+    beta = scipy.stats.beta(LAMBDA[[3, 0]].T, np.array([[10], [5]]) - LAMBDA[[3, 0]].T)
+    np.testing.assert_allclose(found.lower, beta.ppf(0.05))
+    np.testing.assert_allclose(found.upper, beta.ppf(0.95))
+    one = model.topic_word_interval(["den"], [1], level=0.9)
+    assert one.lower.tolist() == [[found.lower[1, 0]]]
+    gamma = np.array([[4.0, 1], [1, 3], [2, 2]])  # not 0, as in the model's last document
+    model.parameters.gamma_parts[1][1] = gamma[0]
+    found = model.doc_topic_interval([2, 0, 1])
+    theta = scipy.stats.beta(gamma, gamma.sum(axis=1, keepdims=True) - gamma)
+    np.testing.assert_allclose(found.lower, theta.ppf(0.025))
+    np.testing.assert_allclose(found.upper, theta.ppf(0.975))
+    assert model.doc_topic_interval([1], [1]).upper.tolist() == [[found.upper[2, 1]]]
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda m: m.topic_word_interval(["yak"]), "words must be words of the model, got 'yak'"),
+        (lambda m: m.topic_word_interval(["ash"], [2]), "topics must be whole numbers from 0 to 1"),
+        (lambda m: m.doc_topic_interval([-1]), "documents must be whole numbers from 0 to 2, got"),
+        (lambda m: m.doc_topic_interval([3]), "documents must be whole numbers from 0 to 2, got 3"),
+        (lambda m: m.doc_topic_interval([0.5]), "documents must be whole numbers from 0 to 2"),
+    ],
+)
+def test_intervals_of_what_is_not_there(call, message):
+    with pytest.raises(ParameterError, match=message):
+        call(model_of(None))

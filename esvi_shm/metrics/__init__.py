@@ -4,6 +4,8 @@
                                        scored half, theta -> completion_perplexity
     top words, corpus -> coherence_npmi, topic_diversity
     lambda, corpus -> held_out_bound -> the figures of scikit-learn and gensim
+    topics of several fits -> stability
+    lambda, gamma -> dirichlet_interval
 
 Nothing here knows a model or a file: all take arrays and a `Corpus`, so that topics of any
 system can be scored by the same code. Nothing here changes the topics that it is given.
@@ -20,6 +22,14 @@ from esvi_shm.metrics.completion import (
     point_topics,
     split_tokens,
 )
+from esvi_shm.metrics.intervals import Interval, dirichlet_interval
+from esvi_shm.metrics.stability import (
+    Matching,
+    Stability,
+    match_topics,
+    stability,
+    weights_of_words,
+)
 
 __all__ = [
     "Alignment",
@@ -27,13 +37,20 @@ __all__ = [
     "Completion",
     "Half",
     "HeldOutBound",
+    "Interval",
+    "Matching",
+    "Stability",
     "align",
     "coherence_npmi",
     "completion_perplexity",
+    "dirichlet_interval",
     "fold_in",
     "held_out_bound",
     "infer_gamma",
+    "match_topics",
     "point_topics",
     "split_tokens",
+    "stability",
     "topic_diversity",
+    "weights_of_words",
 ]

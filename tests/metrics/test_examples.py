@@ -6,7 +6,9 @@ import importlib
 import pytest
 
 
-@pytest.mark.parametrize("module", ["alignment", "bounds", "coherence", "completion"])
+@pytest.mark.parametrize(
+    "module", ["alignment", "bounds", "coherence", "completion", "intervals", "stability"]
+)
 def test_examples(module):
     done = doctest.testmod(importlib.import_module(f"esvi_shm.metrics.{module}"))
     assert done.attempted and not done.failed
