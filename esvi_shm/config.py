@@ -85,6 +85,8 @@ class FitConfig:
         Starts that are tried by a short fit each; the best one goes on.
     restart_passes : int
         Passes of a short fit.
+    repair_after : tuple of int
+        Numbers of passes after which topics that are dead or double begin anew, on trial.
     n_passes : int
     evaluate_every : int
         Passes between evaluations of the bound; 0 evaluates at the end only.
@@ -112,6 +114,7 @@ class FitConfig:
     cvb0_passes: int | None = None
     temper_passes: int | None = None
     refold_after: tuple[int, ...] = ()
+    repair_after: tuple[int, ...] = ()
     alpha: Prior = 0.1
     eta: Prior = 0.05
     storage: str = "margins"
@@ -138,9 +141,10 @@ class FitConfig:
             if getattr(self, name) is not None:
                 _whole(name, getattr(self, name), 0)
         _whole("seed", self.seed, 0)
-        object.__setattr__(self, "refold_after", tuple(np.atleast_1d(self.refold_after).tolist()))
-        for n in self.refold_after:
-            _whole("refold_after", n, 1)
+        for name in ("refold_after", "repair_after"):
+            object.__setattr__(self, name, tuple(np.atleast_1d(getattr(self, name)).tolist()))
+            for n in getattr(self, name):
+                _whole(name, n, 1)
         for name in ("n_workers", "n_blocks"):
             if getattr(self, name) is not None:
                 _whole(name, getattr(self, name), 1)

@@ -46,7 +46,7 @@ class LDA(BaseEstimator):
         Seconds of fitting at most.
     inference, storage, start, route : str
     cvb0_passes, temper_passes : int or None
-    refold_after : sequence of int
+    refold_after, repair_after : sequence of int
     restarts, restart_passes : int
         See ``python -m esvi_shm.fit --help``.
     n_blocks : int or None
@@ -95,6 +95,7 @@ class LDA(BaseEstimator):
         cvb0_passes: int | None = FitConfig.cvb0_passes,
         temper_passes: int | None = FitConfig.temper_passes,
         refold_after: Sequence[int] = FitConfig.refold_after,
+        repair_after: Sequence[int] = FitConfig.repair_after,
         storage: str = FitConfig.storage,
         start: str = FitConfig.start,
         restarts: int = FitConfig.restarts,
@@ -116,6 +117,7 @@ class LDA(BaseEstimator):
         self.cvb0_passes = cvb0_passes
         self.temper_passes = temper_passes
         self.refold_after = refold_after
+        self.repair_after = repair_after
         self.storage = storage
         self.start = start
         self.restarts = restarts

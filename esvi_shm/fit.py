@@ -86,6 +86,12 @@ def _parser() -> argparse.ArgumentParser:
     )  # fmt: skip
 
     model.add_argument(
+        "--repair-after", type=int, nargs="+", default=[], metavar="N",
+        help="passes after which topics that are dead or double begin anew from documents that "
+        "are explained badly; kept only if the objective is higher by it than without, 10 passes "
+        "later, which do not count (default: none)",
+    )  # fmt: skip
+    model.add_argument(
         "--restarts", type=int, default=1, metavar="R",
         help="try R starts by a short fit each, and go on with the one whose objective is best "
         "(default: 1)",

@@ -123,27 +123,29 @@ class Home:
         n_passes = min(self.config.restart_passes, self.config.n_passes)
         for restart in range(self.config.restarts if self.config.restarts > 1 else 0):
             self._play(self._start_script(restart))
-            self._run_on_trial(n_passes)
-            if self.orders[RECALL]:
-                return  # the fit ends with the start at hand
+            discounted = self.trial_visits
+            if not self._run_on_trial(n_passes):
+                # The fit ends with the start at hand, and these visits are its own.
+                self.trial_visits = discounted
+                return
             bound = self._play(self.layout.model.evaluate(self.shared, n_passes))
             self.restarts.append(Restart(self.config.start_seed(restart), bound.objective))
             self.observer.restarted(self.restarts[-1])
         objectives = [restart.objective for restart in self.restarts]
         self._play(self._start_script(int(np.argmax(objectives)) if objectives else 0))
 
-    def _start_script(self, restart: int) -> Generator[str, None, None]:
+    def _start_script(self, restart: int) -> Generator[str, bool, None]:
         return self.layout.model.start(self.arrays["corpus"], self.shared, restart)
 
-    def _run_on_trial(self, n_passes: int) -> None:
-        """Make passes that do not count, unless they are cut short."""
+    def _run_on_trial(self, n_passes: int) -> bool:
+        """Make passes that do not count; whether they were made whole."""
         steps, visits = self.block_words[:, STEP].copy(), self._n_visits()
         done = visits // max(self.visits_a_pass, 1)
         self._run_to(done, done + n_passes)
-        if not self.orders[RECALL]:
-            # At rest home holds every block, and so may write its words.
-            self.block_words[:, STEP] = steps
-            self.trial_visits += self._n_visits() - visits
+        # At rest home holds every block, and so may write its words.
+        self.block_words[:, STEP] = steps
+        self.trial_visits += self._n_visits() - visits
+        return not self.orders[RECALL]
 
     def _n_visits(self) -> int:
         """Visits so far, without those of passes on trial."""
@@ -257,15 +259,17 @@ class Home:
         for _ in range(self.P):
             self._next_home()
 
-    def _play(self, script: Generator[str | int, None, Any]) -> Any:
+    def _play(self, script: Generator[str | int, Any, Any]) -> Any:
         """Run a family's script: names are commands to all workers, numbers passes on trial."""
+        answer = None
         while True:
             try:
-                order = next(script)
+                order = script.send(answer)
             except StopIteration as stop:
                 return stop.value
+            answer = True
             if isinstance(order, int):
-                self._run_on_trial(order)
+                answer = self._run_on_trial(order)
             else:
                 self._command(1 + list(self.layout.model.commands).index(order))
 

@@ -59,12 +59,14 @@ class SerialFit:
         ]
         self._play(model.start(self.corpus_arrays, self.shared))
 
-    def _play(self, script: Generator[str | int, None, Any]) -> Any:
+    def _play(self, script: Generator[str | int, Any, Any]) -> Any:
+        answer = None
         while True:
             try:
-                order = next(script)
+                order = script.send(answer)
             except StopIteration as stop:
                 return stop.value
+            answer = True
             if isinstance(order, int):
                 passes = self.passes
                 for _ in range(order):
@@ -123,6 +125,9 @@ def warm_up(config: FitConfig) -> None:
     fit = SerialFit(corpus, toy)
     fit.run_pass()
     fit.bound()
+    for passes in fit.layout.model.rests:
+        fit.passes = passes
+        fit.rest()
     control = fit.arrays["control"]
     initialise_control(control, 1, 1)
     try_push(control["rings"][0, 1], 0)

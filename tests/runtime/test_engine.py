@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from esvi_shm.errors import ParameterError
+from esvi_shm.families.lda import bound, likeness, repair
 from esvi_shm.runtime.record import Observer
 from esvi_shm.runtime.routes import ROUTES
 from esvi_shm.runtime.serial import SerialFit
@@ -293,3 +294,48 @@ def test_time_that_is_up_ends_the_tries(threaded_fit):
     assert ended.result.restarts == []
     assert ended.result.passes > 0
     ended.assert_consistent()
+
+
+@pytest.mark.parametrize("deterministic", [False, True])
+def test_repairs_at_rests_do_not_count_as_passes(threaded_fit, deterministic):
+    watching = Recorded()
+    ended = threaded_fit(
+        observer=watching, n_passes=9, evaluate_every=3, repair_after=(3, 8),
+        deterministic=deterministic,
+    )  # fmt: skip
+    ended.assert_consistent()
+    ended.assert_passes_are_whole(9)
+    assert [record.passes for record in ended.result.history] == [3, 6, 9]
+    assert [passes for passes, _ in watching.rests] == [3, 8]
+    tried = sum(counts["repairs_tried"] for _, counts in watching.rests)
+    kept = sum(counts["repairs_kept"] for _, counts in watching.rests)
+    assert ended.result.at_rest == {"repairs_tried": tried, "repairs_kept": kept}
+
+
+@pytest.mark.parametrize("storage", ["margins", "full"])
+def test_a_fit_goes_on_to_the_bit_after_a_repair_in_vain(threaded_fit, storage, monkeypatch):
+    # All topics are alike, so that there is a double; and no objective is good enough.
+    monkeypatch.setattr(likeness, "LIKE_WORDS", 0.0)
+    options = {**OPTIONS, "storage": storage, "n_topics": 6}
+    without = bits(threaded_fit(**options))
+    combine = bound.combine
+
+    def falling(*arguments):
+        found = combine(*arguments)
+        falling.by += 1e6 if falling.on else 0
+        return found._replace(objective=found.objective - falling.by)
+
+    falling.by, falling.on = 0.0, False
+    script = repair.script
+
+    def told(*arguments):
+        falling.on = True
+        counts = yield from script(*arguments)
+        falling.by, falling.on = 0.0, False
+        return counts
+
+    monkeypatch.setattr(bound, "combine", falling)
+    monkeypatch.setattr(repair, "script", told)
+    ended = threaded_fit(repair_after=(4, 8), **options)
+    assert ended.result.at_rest == {"repairs_tried": 2, "repairs_kept": 0}
+    assert bits(ended) == without

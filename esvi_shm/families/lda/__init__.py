@@ -19,8 +19,10 @@ import numpy as np
 
 from esvi_shm.config import FitConfig, choose, prior_vector
 from esvi_shm.corpus.shard import Shard
+from esvi_shm.errors import ParameterError
 from esvi_shm.families.contract import Arrays, Bound, Sizes
-from esvi_shm.families.lda import bound, starts
+from esvi_shm.families.lda import bound, repair, starts
+from esvi_shm.families.lda.repair import TRIAL_PASSES
 from esvi_shm.families.lda.schedule import Schedule
 from esvi_shm.families.lda.update import Rule, make_scratch
 from esvi_shm.shared.table import ArraySpec
@@ -51,6 +53,7 @@ class Model:
         "sum_documents",
         "sum_words",
         "bound",
+        *repair.COMMANDS,
     )
 
     @staticmethod
@@ -58,13 +61,22 @@ class Model:
         choose("inference", config.inference, INFERENCES)
         choose("storage", config.storage, STORAGES)
         choose("start", config.start, STARTS)
+        schedule = Schedule(config)
+        for n in config.repair_after:
+            rules = {(schedule.cvb0(i), schedule.power(i)) for i in range(n - 1, n + TRIAL_PASSES)}
+            if len(rules) > 1:
+                rule = (
+                    f"must lie where the updates stay the same for {TRIAL_PASSES} passes: at or "
+                    f"after pass {schedule.n_passes + 1}"
+                )
+                raise ParameterError("repair_after", rule, n)
 
     def __init__(self, config: FitConfig, sizes: Sizes) -> None:
         self.check(config)
         self.config, self.sizes = config, sizes
         self.schedule = Schedule(config)
-        self.rests = frozenset(config.refold_after)
-        self.settles_after = max(self.schedule.n_passes, *config.refold_after, 0)
+        self.rests = frozenset((*config.refold_after, *config.repair_after))
+        self.settles_after = max(self.schedule.n_passes, *self.rests, 0)
         self.alpha = prior_vector("alpha", config.alpha, config.n_topics)
         self.eta = prior_vector("eta", config.eta, sizes.n_words)
 
@@ -72,7 +84,9 @@ class Model:
         s, n_topics = self.sizes, self.config.n_topics
         P, V, B, K = s.n_workers, s.n_words, s.n_blocks, n_topics
         every = "all workers"
+        repairs = repair.specs(s, n_topics) if self.config.repair_after else []
         return [
+            *repairs,
             ArraySpec(
                 "lambda_", (V, K), np.float32, "the owner of the row's block",
                 "the owner; everyone while no block is out",
@@ -119,13 +133,17 @@ class Model:
         ]  # fmt: skip
         for name, what, text in _storage(self.config.storage).ARRAYS:
             specs.append(ArraySpec(name, (lengths[what], K), np.float32, own, others, text))
+            if self.config.repair_after:
+                kept = f"{name} as it was before a repair on trial"
+                shape = (lengths[what], K)
+                specs.append(ArraySpec(f"kept_{name}", shape, np.float32, own, own, kept))
         return specs
 
     def initialise(self, corpus: Arrays, shared: Arrays) -> None:
         shared["alpha"][:] = self.alpha
         shared["eta"][:] = self.eta[corpus["word_ids"]]
 
-    def start(self, corpus: Arrays, shared: Arrays, restart: int = 0) -> Generator[str, None, None]:
+    def start(self, corpus: Arrays, shared: Arrays, restart: int = 0) -> Generator[str, bool, None]:
         seed = self.config.start_seed(restart)
         shared["start_seed"][0] = seed
         random = np.random.default_rng([seed, 0x5EED])
@@ -147,16 +165,18 @@ class Model:
 
     def at_rest(
         self, corpus: Arrays, shared: Arrays, n_passes: int
-    ) -> Generator[str | int, None, dict[str, int]]:
+    ) -> Generator[str | int, bool, dict[str, int]]:
         if n_passes in self.config.refold_after:
             # All documents afresh: it frees those that are stuck in their first topics.
             shared["pi_snapshot"][:] = shared["pi"]
             yield "refold"
             yield "sum_documents"
             yield "sum_words"
+        if n_passes in self.config.repair_after:
+            return (yield from repair.script(self, corpus, shared, n_passes))
         return {}
 
-    def evaluate(self, shared: Arrays, n_passes: int) -> Generator[str, None, Bound]:
+    def evaluate(self, shared: Arrays, n_passes: int) -> Generator[str, bool, Bound]:
         yield "sum_documents"
         yield "sum_words"
         yield "bound"
@@ -213,6 +233,9 @@ class Worker:
             n_topics=model.config.n_topics,
             beat=beat,
         )
+        self.repairer = None
+        if model.config.repair_after:
+            self.repairer = repair.Repairer(self, shards[worker])
         # The command's word rows: blocks are dealt out to the workers in turn.
         self.own_blocks = range(worker, model.sizes.n_blocks, model.sizes.n_workers)
 
@@ -242,11 +265,14 @@ class Worker:
         self.shared["entropy"][self.worker, block] = value if want_entropy else np.nan
 
     def command(self, name: str) -> None:
-        getattr(self, f"_{name}")()
+        if self.repairer is not None and name in repair.COMMANDS:
+            self.repairer.command(name)
+        else:
+            getattr(self, f"_{name}")()
 
     def _corpus_topics(self) -> None:
         tokens = self.corpus["word_tokens"]
-        for first, last in self._own_rows():
+        for first, last in self.own_rows():
             starts.corpus_topics_into(
                 self.shared["lambda_"],
                 first,
@@ -276,6 +302,14 @@ class Worker:
 
     def _sweep_from_uniform(self, n_sweeps: int, given: bool) -> None:
         self.storage.set_uniform(self.shard, self.gamma, self.phi, self.shared["alpha"])
+        self._sweep(n_sweeps, given)
+
+    def fold_in(self, n_sweeps: int) -> None:
+        """Fold this worker's documents in from the phi that is held, under lambda as it is."""
+        self.storage.sum_documents(self.shard, self.gamma, self.phi, self.shared["alpha"])
+        self._sweep(n_sweeps, given=False)
+
+    def _sweep(self, n_sweeps: int, given: bool) -> None:
         for sweep in range(n_sweeps):
             last = sweep == n_sweeps - 1
             for block in range(self.model.sizes.n_blocks):
@@ -321,7 +355,7 @@ class Worker:
         parts[[bound.DOCUMENTS_LNB, bound.DOCUMENTS_GAP, bound.DOCUMENTS_NLOGN]] = (
             bound.documents_part(self.gamma, self.document_tokens, self.shared["alpha"])
         )
-        for first, last in self._own_rows():
+        for first, last in self.own_rows():
             parts[[bound.WORDS_LNB, bound.WORDS_GAP, bound.WORDS_NLOGN]] += bound.words_part(
                 lambda_, first, last, self.shared["eta"], digamma_pi
             )
@@ -331,5 +365,6 @@ class Worker:
         bounds = self.corpus["block_bounds"]
         return int(bounds[block]), int(bounds[block + 1])
 
-    def _own_rows(self) -> list[tuple[int, int]]:
+    def own_rows(self) -> list[tuple[int, int]]:
+        """First and last of the word rows that this worker writes on command."""
         return [self._block_rows(block) for block in self.own_blocks]
