@@ -152,6 +152,12 @@ class FitConfig:
         Topics to start the first ones from.
     seed_words : tuple of tuple of str
         Words that the first topics start from; an empty tuple leaves a topic to `start`.
+    restarts : int
+        Starts that are tried by a short fit each; the best one goes on.
+    restart_passes : int
+        Passes of a short fit.
+    repair_after : tuple of int
+        Numbers of passes after which topics that are dead or double begin anew, on trial.
     n_passes : int
     evaluate_every : int
         Passes between evaluations of the bound; 0 evaluates at the end only.
@@ -184,6 +190,7 @@ class FitConfig:
     refold_after: tuple[int, ...] = ()
     noise: float = 0.0
     noise_passes: int | None = None
+    repair_after: tuple[int, ...] = ()
     alpha: Prior = 0.1
     eta: Prior = 0.05
     learn_priors: str = "none"
@@ -193,6 +200,8 @@ class FitConfig:
     seed_documents: int | None = None
     start_from: GivenTopics | None = None
     seed_words: tuple[tuple[str, ...], ...] = ()
+    restarts: int = 1
+    restart_passes: int = 10
     n_workers: int | None = None
     n_blocks: int | None = None
     route: str = "lap"
@@ -212,13 +221,16 @@ class FitConfig:
         _whole("n_topics", self.n_topics, 1)
         _whole("n_passes", self.n_passes, 0)
         _whole("evaluate_every", self.evaluate_every, 0)
+        _whole("restarts", self.restarts, 1)
+        _whole("restart_passes", self.restart_passes, 1)
         for name in ("cvb0_passes", "temper_passes", "noise_passes"):
             if getattr(self, name) is not None:
                 _whole(name, getattr(self, name), 0)
         _whole("seed", self.seed, 0)
-        object.__setattr__(self, "refold_after", tuple(np.atleast_1d(self.refold_after).tolist()))
-        for n in self.refold_after:
-            _whole("refold_after", n, 1)
+        for name in ("refold_after", "repair_after"):
+            object.__setattr__(self, name, tuple(np.atleast_1d(getattr(self, name)).tolist()))
+            for n in getattr(self, name):
+                _whole(name, n, 1)
         for name in ("n_workers", "n_blocks", "patience"):
             if getattr(self, name) is not None:
                 _whole(name, getattr(self, name), 1)
@@ -264,6 +276,18 @@ class FitConfig:
         for x in values:
             if not LEAST_PRIOR <= x <= MOST_PRIOR:
                 raise ParameterError(name, "must lie between 1e-6 and 1e6", x)
+
+    def start_seed(self, restart: int) -> int:
+        """The seed of a start; that of the first one is `seed` itself.
+
+        >>> config = FitConfig(seed=7)
+        >>> config.start_seed(0), config.start_seed(1) == config.start_seed(2)
+        (7, False)
+        """
+        if restart == 0:
+            return self.seed
+        words = np.random.SeedSequence([self.seed, restart]).generate_state(1, np.uint64)
+        return int(words[0] >> np.uint64(1))  # below 2**63, as every seed
 
     def as_dict(self) -> dict[str, Any]:
         """The configuration in types that JSON knows."""

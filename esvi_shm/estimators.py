@@ -72,7 +72,8 @@ class LDA(BaseEstimator):
         Seconds of fitting at most.
     inference, storage, start, route : str
     cvb0_passes, temper_passes, noise_passes, seed_documents : int or None
-    refold_after : sequence of int
+    refold_after, repair_after : sequence of int
+    restarts, restart_passes : int
     noise : float
         See ``python -m esvi_shm.fit --help``.
     start_from : FittedModel, path or None
@@ -138,11 +139,14 @@ class LDA(BaseEstimator):
         refold_after: Sequence[int] = FitConfig.refold_after,
         noise: float = FitConfig.noise,
         noise_passes: int | None = FitConfig.noise_passes,
+        repair_after: Sequence[int] = FitConfig.repair_after,
         storage: str = FitConfig.storage,
         start: str = FitConfig.start,
         seed_documents: int | None = FitConfig.seed_documents,
         start_from: Any = None,
         seed_words: Sequence[Sequence[str]] = FitConfig.seed_words,
+        restarts: int = FitConfig.restarts,
+        restart_passes: int = FitConfig.restart_passes,
         route: str = FitConfig.route,
         n_blocks: int | None = None,
         deterministic: bool = False,
@@ -166,11 +170,14 @@ class LDA(BaseEstimator):
         self.refold_after = refold_after
         self.noise = noise
         self.noise_passes = noise_passes
+        self.repair_after = repair_after
         self.storage = storage
         self.start = start
         self.seed_documents = seed_documents
         self.start_from = start_from
         self.seed_words = seed_words
+        self.restarts = restarts
+        self.restart_passes = restart_passes
         self.route = route
         self.n_blocks = n_blocks
         self.deterministic = deterministic

@@ -8,6 +8,7 @@ import argparse
 import json
 import math
 import sys
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from esvi_shm import __version__, command
@@ -18,6 +19,8 @@ if TYPE_CHECKING:
 
 #: Words of each topic that count for coherence and for diversity.
 COHERENCE_WORDS, DIVERSITY_WORDS = 10, 25
+#: Probability inside the intervals of the table.
+INTERVAL = 0.95
 
 #: Option: the parameter it sets.
 _PARAMETERS = {"workers": "n_workers"}
@@ -43,6 +46,12 @@ figures:
   NPMI          mean over the pairs of a topic's {COHERENCE_WORDS} top words of
                   log(p_ij / (p_i p_j)) / -log p_ij,
                 p being shares of the reference's documents; pairs that never meet count -1.
+  stability     each topic is matched with one of each other model (Hungarian method) by
+                  H(p, q) = sqrt(1 - sum_v sqrt(p_v q_v))         (Hellinger's distance)
+                of their means over MODEL's words; the mean of 1 - H over the other models, 0 where
+                a topic has no partner; and the Jaccard index of the {COHERENCE_WORDS} top words.
+  intervals     central {INTERVAL:.0%} intervals of the words' weights, under the fitted Dirichlets.
+                Too narrow: they hold for this optimum, with all dependence left out.
   diversity     share of different words among the {DIVERSITY_WORDS} top words of all topics
 
 Words are matched by name; those outside the model's vocabulary are counted and left out.
@@ -50,6 +59,7 @@ Words are matched by name; those outside the model's vocabulary are counted and 
 examples:
   python -m esvi_shm.evaluate ap-model docword.held-out.txt.gz
   python -m esvi_shm.evaluate model new.txt --reference train.txt --json figures.json
+  python -m esvi_shm.evaluate seed-0 new.txt --stability seed-1 seed-2
 
 The report goes to standard output, progress to standard error. Exit codes: 0 done, 1 failed,
 2 bad input, 130 interrupted.
@@ -75,6 +85,11 @@ def _parser() -> argparse.ArgumentParser:
         help="documents that coherence is counted in, read with the same options (default: CORPUS)",
     )  # fmt: skip
     parser.add_argument(
+        "--stability", nargs="+", default=[], metavar="MODEL",
+        help="say how well each topic is found again by these models of the same corpus, as of "
+        "other seeds",
+    )  # fmt: skip
+    parser.add_argument(
         "--seed", type=int, default=0, metavar="S", help="of the coins (default: 0)"
     )
     parser.add_argument(
@@ -90,6 +105,10 @@ def _parser() -> argparse.ArgumentParser:
     output.add_argument(
         "--top-words", type=int, default=10, metavar="N",
         help="words of each topic in the table; 0: no table (default: 10)",
+    )  # fmt: skip
+    output.add_argument(
+        "--intervals", action="store_true",
+        help="show the credible interval of each word's weight in the table",
     )  # fmt: skip
     output.add_argument("--json", metavar="FILE", help="write all figures there too")
     output.add_argument("--quiet", action="store_true", help="no progress")
@@ -164,13 +183,52 @@ def _evaluate(
     return _Report(figures, rows)
 
 
+def _add_intervals(report: _Report, model: "FittedModel") -> None:
+    """The interval of each word of the table."""
+    for row in report.topics:
+        found = model.topic_word_interval(row["words"], [row["number"]], INTERVAL)
+        ends = zip(found.lower[0].tolist(), found.upper[0].tolist(), strict=True)
+        row["intervals"] = [list(pair) for pair in ends]
+
+
+def _add_stability(
+    report: _Report, model: "FittedModel", others: Sequence[tuple[str, "FittedModel"]]
+) -> None:
+    """How well each topic is found again by other models, each with its path."""
+    from esvi_shm import metrics
+
+    topics = [
+        metrics.weights_of_words(other.lambda_, other.words, model.words, path)
+        for path, other in others
+    ]
+    found = metrics.stability(model.lambda_, topics, COHERENCE_WORDS)
+    report.figures["stability"] = float(found.similarity.mean())
+    report.figures["stability_jaccard"] = float(found.jaccard.mean())
+    report.figures["stability_models"] = [path for path, _ in others]
+    for k, row in enumerate(report.topics):
+        row["stability"] = float(found.similarity[k])
+        row["stability_jaccard"] = float(found.jaccard[k])
+        row["partners"] = [int(matching.partner[k]) for matching in found.matchings]
+
+
+def _print_table(rows: list[dict[str, Any]]) -> None:
+    stable = "stability" in rows[0]
+    print("topic  share    NPMI  " + "stability  Jaccard  " * stable + "words")
+    for row in rows:
+        words = row["words"]
+        if "intervals" in row:
+            ends = [f"{low:.2g}-{high:.2g}" for low, high in row["intervals"]]
+            words = [f"{word} ({end})" for word, end in zip(words, ends, strict=True)]
+        figures = f"{row['number']:5d}  {row['share']:5.1%}  {row['npmi']:6.3f}  "
+        if stable:
+            figures += f"{row['stability']:9.3f}  {row['stability_jaccard']:7.3f}  "
+        print(figures + " ".join(words))
+    print()
+
+
 def _print_report(report: _Report, with_table: bool) -> None:
     if with_table:
-        print("topic  share    NPMI  words")
-        for topic in report.topics:
-            words = " ".join(topic["words"])
-            print(f"{topic['number']:5d}  {topic['share']:5.1%}  {topic['npmi']:6.3f}  {words}")
-        print()
+        _print_table(report.topics)
     found = report.figures
     outside_share = found["outside_tokens"] / found["tokens"]
     missing = found["top_words_missing_in_reference"]
@@ -191,6 +249,13 @@ def _print_report(report: _Report, with_table: bool) -> None:
         lines["left-to-right perplexity"] = (
             f"{found['perplexity_left_to_right']:.2f}   ({found['left_to_right_tokens']:,} tokens "
             f"in {found['left_to_right_documents']:,} documents, {found['particles']} particles)"
+        )
+    if "stability" in found:
+        n_models = len(found["stability_models"])
+        how = f"(1 - Hellinger's distance, mean over the other models: {n_models})"
+        lines["mean stability"] = f"{found['stability']:.4f}   {how}"
+        lines["mean Jaccard index"] = (
+            f"{found['stability_jaccard']:.4f}   (top {COHERENCE_WORDS} words)"
         )
     for name, value in lines.items():
         print(f"{name:27s}{value}")
@@ -234,12 +299,17 @@ def _run(given: argparse.Namespace) -> None:
     from esvi_shm.progress import Progress
 
     model = store.load(given.model)
+    others = [(path, store.load(path)) for path in given.stability]
     with Progress(given.quiet, None) as progress:
         corpus = command.read(given, given.corpus, progress)
         reference = None
         if given.reference is not None:
             reference = command.read(given, given.reference, progress)
         report = _evaluate(model, corpus, reference, given)
+    if others:
+        _add_stability(report, model, others)
+    if given.intervals:
+        _add_intervals(report, model)
     if given.json is not None:
         _write_json(report, given.json)
     _print_report(report, given.top_words > 0)

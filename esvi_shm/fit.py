@@ -134,6 +134,22 @@ def _parser() -> argparse.ArgumentParser:
         help="passes with noise (default: three fifths of all, at most 60; vb: at most 15)",
     )  # fmt: skip
 
+    model.add_argument(
+        "--repair-after", type=int, nargs="+", default=[], metavar="N",
+        help="passes after which topics that are dead or double begin anew from documents that "
+        "are explained badly; kept only if the objective is higher by it than without, 10 passes "
+        "later, which do not count (default: none)",
+    )  # fmt: skip
+    model.add_argument(
+        "--restarts", type=int, default=1, metavar="R",
+        help="try R starts by a short fit each, and go on with the one whose objective is best "
+        "(default: 1)",
+    )  # fmt: skip
+    model.add_argument(
+        "--restart-passes", type=int, default=10, metavar="N",
+        help="passes of each short fit, beside those of --passes (default: 10)",
+    )  # fmt: skip
+
     stop = parser.add_argument_group("length of the fit")
     stop.add_argument(
         "--passes", type=int, default=100, metavar="N",

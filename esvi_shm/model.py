@@ -14,8 +14,9 @@ import numpy as np
 
 from esvi_shm.config import FitConfig, GivenTopics
 from esvi_shm.corpus.corpus import Corpus, as_corpus
-from esvi_shm.errors import CorpusError
+from esvi_shm.errors import CorpusError, ParameterError
 from esvi_shm.families.lda.schedule import Schedule
+from esvi_shm.metrics.intervals import Interval, dirichlet_interval
 from esvi_shm.runtime.record import Record, Result
 
 if TYPE_CHECKING:
@@ -277,11 +278,110 @@ class FittedModel:
         last = max(math.ceil(self.summary["n_passes"]) - 1, 0)
         return "cvb0" if Schedule(FitConfig(**self.summary["config"])).cvb0(last) else "vb"
 
+    def topic_word_interval(
+        self,
+        words: Sequence[str],
+        topics: Sequence[int] | None = None,
+        level: float = 0.95,
+    ) -> Interval:
+        """Central credible intervals of the weights of words in topics, under q(beta).
+
+        They are those of the fitted Dirichlets, and too narrow for the uncertainty that there is:
+        mean-field inference leaves out how topics and assignments depend on each other, and all is
+        conditional on the optimum that this fit has found (of which `evaluate --stability` tells
+        more). After inference `cvb0` lambda is counts plus priors, read as a Dirichlet likewise.
+
+        Parameters
+        ----------
+        words : sequence of str
+        topics : sequence of int, optional
+            Default: all.
+        level : float
+            Probability inside.
+
+        Returns
+        -------
+        Interval
+            `lower` and `upper`, float64, shape (topics, words).
+
+        Raises
+        ------
+        ParameterError
+            For a word or a topic that the model does not have.
+
+        Examples
+        --------
+        >>> lambda_ = np.array([[1.0, 30.0], [1.0, 10.0]])
+        >>> parameters = Parameters(lambda_, None, [np.ones((1, 2))], np.ones(2), np.ones(2))
+        >>> model = FittedModel(parameters, ["sea", "hill"], [], {})
+        >>> found = model.topic_word_interval(["sea"], level=0.5)
+        >>> found.lower.round(2).tolist(), found.upper.round(2).tolist()
+        ([[0.25], [0.71]], [[0.75], [0.8]])
+        """
+        rows, word_ids = self.parameters.lambda_rows, self.parameters.word_ids
+        chosen = self._chosen_topics(topics)
+        known = {word: v for v, word in reversed(list(enumerate(self.words)))}
+        for word in words:
+            if word not in known:
+                raise ParameterError("words", "must be words of the model", word)
+        ids = np.array([known[word] for word in words], np.int64)
+        if word_ids is not None:
+            ids = np.argsort(word_ids)[ids]
+        pi = rows.sum(axis=0, dtype=np.float64)[chosen]
+        return dirichlet_interval(rows[np.ix_(ids, chosen)].T, pi[:, None], level)
+
+    def doc_topic_interval(
+        self,
+        documents: Sequence[int],
+        topics: Sequence[int] | None = None,
+        level: float = 0.95,
+    ) -> Interval:
+        """Central credible intervals of the shares of topics in documents, under q(theta).
+
+        Too narrow, and conditional on the topics as they are: see `topic_word_interval`.
+
+        Parameters
+        ----------
+        documents : sequence of int
+            Numbers of training documents, from 0.
+        topics, level : as for `topic_word_interval`
+
+        Returns
+        -------
+        Interval
+            `lower` and `upper`, float64, shape (documents, topics).
+
+        Raises
+        ------
+        ParameterError
+            For a document or a topic that the model does not have.
+        """
+        chosen = self._chosen_topics(topics)
+        ends = np.cumsum([len(part) for part in self.parameters.gamma_parts])
+        numbers = _numbers("documents", documents, int(ends[-1]))
+        parts = np.searchsorted(ends, numbers, side="right")
+        gamma = np.empty((len(numbers), len(self.alpha)))
+        for i, (d, p) in enumerate(zip(numbers, parts, strict=True)):
+            gamma[i] = self.parameters.gamma_parts[p][d - ends[p]]  # from the end: ends[p] > d
+        return dirichlet_interval(gamma[:, chosen], gamma.sum(axis=1, keepdims=True), level)
+
+    def _chosen_topics(self, topics: Sequence[int] | None) -> np.ndarray:
+        n_topics = len(self.alpha)
+        return _numbers("topics", range(n_topics) if topics is None else topics, n_topics)
+
     def save(self, folder: str) -> None:
         """Write the model directory; see `esvi_shm.store`."""
         from esvi_shm import store
 
         store.save(self, folder)
+
+
+def _numbers(name: str, given: Sequence[int], n: int) -> np.ndarray:
+    """Whole numbers from 0 to n - 1, or an error."""
+    for value in given:
+        if not (isinstance(value, int | np.integer) and 0 <= value < n):
+            raise ParameterError(name, f"must be whole numbers from 0 to {n - 1}", value)
+    return np.array(given, np.int64)
 
 
 def summarise(
@@ -315,6 +415,8 @@ def summarise(
         "pairs_per_second": result.pairs / result.pass_seconds if result.pass_seconds else 0.0,
         "shared_bytes": result.shared_bytes,
         "peak_rss_bytes": result.shared_bytes + result.peak_private_bytes,
+        "restarts": [restart._asdict() for restart in result.restarts],
+        "at_rest": result.at_rest,
         "corpus": corpus.name,
         "corpus_digest": corpus.digest(),
         "config": config.as_dict(),

@@ -9,6 +9,7 @@ import logging
 import math
 import sys
 import time
+from collections.abc import Mapping
 from types import TracebackType
 from typing import Any, TextIO
 
@@ -18,7 +19,7 @@ from esvi_shm.compile import when_compiling
 from esvi_shm.errors import ParameterError
 from esvi_shm.runtime import memory
 from esvi_shm.runtime.layout import Layout
-from esvi_shm.runtime.record import Observer, Record
+from esvi_shm.runtime.record import Observer, Record, Restart
 
 _logger = logging.getLogger(__name__)
 
@@ -112,6 +113,17 @@ class Progress(Observer):
                 f"pass {record.passes:g}: ELBO {record.elbo:.6g} nats ({per_token:.4f} a token), "
                 f"{held_out}{record.fit_seconds:.2f} s of fitting"
             )
+
+    def restarted(self, restart: Restart) -> None:
+        self.log("restart", **restart._asdict())
+        per_token = restart.objective / self.n_tokens
+        self.say(f"start with seed {restart.seed}: objective {per_token:.4f} a token")
+
+    def rested(self, passes: int, counts: Mapping[str, int]) -> None:
+        self.log("rest", passes=passes, **counts)
+        if counts:
+            said = ", ".join(f"{n} {name.replace('_', ' ')}" for name, n in counts.items())
+            self.say(f"pass {passes}: {said}")
 
     def _move_bar(self, name: str, done: int, total: int, unit: str) -> None:
         if not self.terminal:

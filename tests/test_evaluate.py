@@ -15,6 +15,7 @@ import scipy.sparse
 
 from esvi_shm import evaluate, fit, metrics, store
 from esvi_shm.corpus import Corpus, read_corpus
+from esvi_shm.model import FittedModel, Parameters
 from tests.test_fit import write_uci
 
 
@@ -283,3 +284,53 @@ def test_a_scored_half_without_tokens(model, tmp_path, capsys):
     assert "one.txt: there must be a token to score" in message
     # The other way around the observed half is empty, and the prior mean predicts.
     assert evaluate.main([str(model), str(path), "--seed", str(seeds[1])]) == 0
+
+
+def permuted(model: Path, folder: Path, topics: list[int]) -> Path:
+    """A model with some topics of another one, in another order."""
+    loaded = store.load(model)
+    parameters = Parameters(
+        loaded.lambda_[:, topics], None, [loaded.gamma[:, topics]], loaded.alpha[topics], loaded.eta
+    )
+    store.save(FittedModel(parameters, loaded.words, loaded.history, loaded.summary), folder)
+    return folder
+
+
+def test_stability_and_intervals(model, held_out, tmp_path, capsys):
+    same = permuted(model, tmp_path / "same", [2, 0, 3, 1])
+    fewer = permuted(model, tmp_path / "fewer", [3, 1])
+    arguments = [str(model), str(held_out), "--top-words", "2", "--intervals", "--quiet"]
+    json_file = tmp_path / "f.json"
+    stable = [*arguments, "--json", str(json_file), "--stability"]
+    assert evaluate.main([*stable, str(same)]) == 0
+    shown, told = capsys.readouterr().out, json.loads(json_file.read_text())
+    assert told["stability"] == pytest.approx(1.0, abs=1e-6) and told["stability_jaccard"] == 1.0
+    assert [topic["partners"] for topic in told["topics"]] == [[1], [3], [0], [2]]
+    assert figures_of(shown)["mean stability"].startswith("1.0000")
+
+    assert evaluate.main([*stable, str(same), str(fewer)]) == 0
+    shown, told = capsys.readouterr().out, json.loads(json_file.read_text())
+    assert told["stability_models"] == [str(same), str(fewer)]
+    assert [topic["partners"][1] for topic in told["topics"]] == [-1, 1, -1, 0]
+    similarity = [topic["stability"] for topic in told["topics"]]
+    assert similarity == pytest.approx([0.5, 1, 0.5, 1], abs=1e-6)
+    assert told["stability"] == pytest.approx(0.75, abs=1e-6)
+    header, first, *_ = shown.splitlines()
+    assert header.split() == ["topic", "share", "NPMI", "stability", "Jaccard", "words"]
+    assert [float(x) for x in first.split()[3:5]] == [0.5, 0.5]
+
+    topic = told["topics"][0]
+    found = store.load(model).topic_word_interval(topic["words"], [0])
+    assert topic["intervals"] == np.stack(found, axis=2)[0].tolist()
+    low, high = topic["intervals"][0]
+    assert f"{topic['words'][0]} ({low:.2g}-{high:.2g})" in first
+    # Without being asked for, neither is told.
+    assert evaluate.main([*arguments[:4], "--json", str(json_file)]) == 0
+    told = json.loads(json_file.read_text())
+    assert not {"stability", "stability_models"} & told.keys()
+    assert not {"stability", "partners", "intervals"} & told["topics"][0].keys()
+
+
+def test_stability_against_what_is_no_model(model, held_out, tmp_path, capsys):
+    assert evaluate.main([str(model), "nowhere.txt", "--stability", str(tmp_path)]) == 2
+    assert str(tmp_path) in capsys.readouterr().err

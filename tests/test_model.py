@@ -1,6 +1,5 @@
 """The fitted model: what it says of its topics follows from lambda and gamma."""
 
-import doctest
 import json
 from dataclasses import replace
 
@@ -10,7 +9,6 @@ import pytest
 from esvi_shm import model as model_module
 from esvi_shm.config import FitConfig
 from esvi_shm.corpus import Corpus
-from esvi_shm.errors import CorpusError
 from esvi_shm.model import FittedModel, Parameters, summarise
 from esvi_shm.runtime.record import Record, Result
 
@@ -111,6 +109,7 @@ def test_the_summary_is_of_the_last_evaluation():
         "alpha_mean": 0.1, "eta_mean": 0.5,
         "fit_seconds": 5.0, "start_seconds": 1.0, "total_seconds": 7.0, "pairs_per_second": 5.0,
         "shared_bytes": 1000, "peak_rss_bytes": 1050,
+        "restarts": [], "at_rest": {},
         "corpus": CORPUS.name, "corpus_digest": CORPUS.digest(), "config": RESULT.config.as_dict(),
     }  # fmt: skip
     summary = summarise(RESULT, CORPUS, {"source": "other"})
@@ -138,46 +137,3 @@ def test_a_model_is_made_of_what_the_engine_leaves(words):
     assert list(model.words) == (words or [corpus.word(v) for v in range(4)])
     assert model.history == RESULT.history
     assert model.summary == summarise(RESULT, corpus)
-
-
-@pytest.mark.parametrize(
-    "options, n_passes, expected",
-    [
-        ({"inference": "vb"}, 4, "vb"),
-        ({"inference": "cvb0"}, 4, "cvb0"),
-        ({"inference": "anneal", "n_passes": 10}, 10, "vb"),
-        # Stopped in its first part.
-        ({"inference": "anneal", "n_passes": 10}, 5, "cvb0"),
-        ({"inference": "anneal", "n_passes": 10}, 5.25, "vb"),
-        ({"inference": "anneal", "n_passes": 10}, 0, "cvb0"),
-    ],
-)
-def test_transform_infers_as_the_fit_ended(options, n_passes, expected, monkeypatch):
-    model = model_of(None)
-    model.summary = {"n_passes": n_passes, "config": FitConfig(**options).as_dict()}
-    theta = {name: model.transform(CORPUS, inference=name) for name in ("vb", "cvb0")}
-    assert np.abs(theta["vb"] - theta["cvb0"]).max() > 0.01
-    np.testing.assert_array_equal(model.transform(CORPUS), theta[expected])
-
-
-def test_transform_needs_no_order_of_words():
-    np.testing.assert_array_equal(
-        model_of([2, 0, 3, 1]).transform(CORPUS), model_of(None).transform(CORPUS)
-    )
-
-
-def test_names_of_words_are_matched_where_both_sides_have_them():
-    corpus = Corpus.from_tokens([["den", "ash", "fig"], ["cap"]])
-    aligned = model_of(None).aligned(corpus)
-    assert aligned.corpus.as_sparse().toarray().tolist() == [[1, 0, 0, 1], [0, 0, 1, 0]]
-    assert (aligned.outside_words, aligned.outside_tokens) == (1, 1)
-    nameless = model_of(None)
-    nameless.words = ["w0", "w1", "w2", "w3"]
-    assert nameless.aligned(corpus).corpus is corpus
-    with pytest.raises(CorpusError, match="4 words, got 2"):
-        nameless.aligned(Corpus.from_tokens([["a", "b"]]))
-
-
-def test_examples():
-    done = doctest.testmod(model_module)
-    assert done.attempted and not done.failed

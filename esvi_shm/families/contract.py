@@ -8,7 +8,9 @@ nothing of processes, rings or files.
 At a quiescent point `start`, `at_rest` and `evaluate` run in the main process as generators:
 each name they yield is a command that all workers run and finish before the generator goes on, so
 a command may read everything that earlier ones wrote. Within a command the workers write disjoint
-parts.
+parts. A number that `at_rest` yields is one of passes to make on trial: they change the state, but
+do not count, and the fit goes on with the pass that was next. It is answered whether they were
+made whole: where the fit is to end they are cut short.
 """
 
 from collections.abc import Callable, Generator, Mapping, Sequence
@@ -100,18 +102,26 @@ class Family(Protocol):
     def initialise(self, corpus: Arrays, shared: Arrays) -> None:
         """Set what has a value before any worker starts (main process)."""
 
-    def start(self, corpus: Corpus, arrays: Arrays, shared: Arrays) -> Generator[str, None, None]:
-        """Set the first state. `arrays` are those of the segment `corpus`."""
+    def start(
+        self, corpus: Corpus, arrays: Arrays, shared: Arrays, restart: int = 0
+    ) -> Generator[str, bool, None]:
+        """Set the first state, from `config.start_seed(restart)`, whatever the state before.
+
+        `arrays` are those of the segment `corpus`.
+        """
 
     def next_rest(self, n_passes: int) -> int | None:
         """The next number of passes, above this one, after which `at_rest` is to run."""
 
     def at_rest(
         self, corpus: Arrays, shared: Arrays, n_passes: int, judge: Judge | None
-    ) -> Generator[str, None, None]:
-        """Change the state after so many passes; the time counts as fitting."""
+    ) -> Generator[str | int, bool, dict[str, int]]:
+        """Change the state after so many passes; the time counts as fitting.
 
-    def evaluate(self, shared: Arrays, n_passes: int) -> Generator[str, None, Bound]:
+        Returns what to report, by name; numbers of several rests are added up.
+        """
+
+    def evaluate(self, shared: Arrays, n_passes: int) -> Generator[str, bool, Bound]:
         """Remove float drift and compute the bound, after so many whole passes."""
 
     def worker(

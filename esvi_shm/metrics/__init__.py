@@ -6,6 +6,8 @@
     top words, corpus -> coherence_npmi, topic_diversity
     lambda, corpus -> infer_gamma -> mean_of -> theta
     lambda, corpus -> held_out_bound -> the figures of scikit-learn and gensim
+    topics of several fits -> stability
+    lambda, gamma -> dirichlet_interval
 
 Nothing here knows a model or a file: all take arrays and a `Corpus`, so that topics of any
 system can be scored by the same code. Nothing here changes the topics that it is given.
@@ -22,7 +24,15 @@ from esvi_shm.metrics.completion import (
 )
 from esvi_shm.metrics.holdout import HeldOut, set_aside
 from esvi_shm.metrics.inference import fold_in, infer_gamma, mean_of, point_topics
+from esvi_shm.metrics.intervals import Interval, dirichlet_interval
 from esvi_shm.metrics.left_to_right import LeftToRight, left_to_right
+from esvi_shm.metrics.stability import (
+    Matching,
+    Stability,
+    match_topics,
+    stability,
+    weights_of_words,
+)
 
 __all__ = [
     "Alignment",
@@ -31,17 +41,24 @@ __all__ = [
     "Half",
     "HeldOut",
     "HeldOutBound",
+    "Interval",
     "LeftToRight",
+    "Matching",
+    "Stability",
     "align",
     "coherence_npmi",
     "completion_perplexity",
+    "dirichlet_interval",
     "fold_in",
     "held_out_bound",
     "infer_gamma",
     "left_to_right",
+    "match_topics",
     "mean_of",
     "point_topics",
     "set_aside",
     "split_tokens",
+    "stability",
     "topic_diversity",
+    "weights_of_words",
 ]

@@ -26,6 +26,7 @@ import contextlib
 import math
 import os
 import time
+from collections import Counter
 from collections.abc import Generator, Iterator
 from dataclasses import replace
 from typing import Any
@@ -38,7 +39,7 @@ from esvi_shm.runtime import blocks
 from esvi_shm.runtime.blocks import ENTROPY_FROM, PAIRS, PLACE, RECALL, STEP, TARGET_PASS, VISITS
 from esvi_shm.runtime.layout import Layout, fill
 from esvi_shm.runtime.processes import Workers, private_bytes
-from esvi_shm.runtime.record import Observer, Record, Result
+from esvi_shm.runtime.record import Observer, Record, Restart, Result
 from esvi_shm.runtime.routes import Route, find_stops
 from esvi_shm.runtime.signals import Signals
 from esvi_shm.runtime.worker import Setup
@@ -89,6 +90,9 @@ class Home:
             self.config.route in ("random", "balanced") or self.config.max_time is not None
         )
         self.history: list[Record] = []
+        self.restarts: list[Restart] = []
+        self.at_rest: Counter[str] = Counter()
+        self.trial_visits = self.start_pairs = 0
         self.fit_seconds = self.start_seconds = 0.0
         self.began = 0.0  # when the clock was last started
         self.peak_private = private_bytes()
@@ -108,7 +112,8 @@ class Home:
             self.ready = self.last_watch = time.perf_counter()
             self.observer.stage("start")
             with self._clock():
-                self._play(self.layout.model.start(self.corpus, self.arrays["corpus"], self.shared))
+                self._start()
+            self.start_pairs = int(self.worker_words[:, PAIRS].sum())
             self.start_seconds = self.fit_seconds
             self.observer.stage("passes")
             stopped = self._passes()
@@ -117,6 +122,45 @@ class Home:
             self._send_all(blocks.STOP)
             self.workers.join()
         return self._result(stopped)
+
+    def _start(self) -> None:
+        """Start, or try several starts by a short fit each and start from the best of them.
+
+        The best one is played again: it is the same to the bit, by its seed, and so is all that
+        follows where one worker or `deterministic` fixes the order; with `seed` set to its own
+        the fit could have been had without the others. Keeping its state meanwhile would save
+        its few passes, and need as much memory again.
+        """
+        n_passes = min(self.config.restart_passes, self.config.n_passes)
+        for restart in range(self.config.restarts if self.config.restarts > 1 else 0):
+            self._play(self._start_script(restart))
+            discounted = self.trial_visits
+            if not self._run_on_trial(n_passes):
+                # The fit ends with the start at hand, and these visits are its own.
+                self.trial_visits = discounted
+                return
+            bound = self._play(self.layout.model.evaluate(self.shared, n_passes))
+            self.restarts.append(Restart(self.config.start_seed(restart), bound.objective))
+            self.observer.restarted(self.restarts[-1])
+        objectives = [restart.objective for restart in self.restarts]
+        self._play(self._start_script(int(np.argmax(objectives)) if objectives else 0))
+
+    def _start_script(self, restart: int) -> Generator[str, bool, None]:
+        return self.layout.model.start(self.corpus, self.arrays["corpus"], self.shared, restart)
+
+    def _run_on_trial(self, n_passes: int) -> bool:
+        """Make passes that do not count; whether they were made whole."""
+        steps, visits = self.block_words[:, STEP].copy(), self._n_visits()
+        done = visits // max(self.visits_a_pass, 1)
+        self._run_to(done, done + n_passes)
+        # At rest home holds every block, and so may write its words.
+        self.block_words[:, STEP] = steps
+        self.trial_visits += self._n_visits() - visits
+        return not self.orders[RECALL]
+
+    def _n_visits(self) -> int:
+        """Visits so far, without those of passes on trial."""
+        return int(self.worker_words[:, VISITS].sum()) - self.trial_visits
 
     def _passes(self) -> str:
         """Run passes until there is a reason to stop; return it."""
@@ -132,8 +176,7 @@ class Home:
                 with self._clock():
                     self._run_to(done, target)
                     if target == rest and not self.orders[RECALL]:
-                        corpus = self.arrays["corpus"]
-                        self._play(model.at_rest(corpus, self.shared, target, self.judge))
+                        self._rest(target)
                 done = target
                 if done % every and done < config.n_passes and not self.orders[RECALL]:
                     continue
@@ -147,6 +190,12 @@ class Home:
             if config.patience is not None and self._in_vain() >= config.patience:
                 return "patience"
         return "passes"
+
+    def _rest(self, passes: int) -> None:
+        corpus, model = self.arrays["corpus"], self.layout.model
+        counts = self._play(model.at_rest(corpus, self.shared, passes, self.judge))
+        self.at_rest.update(counts)
+        self.observer.rested(passes, counts)
 
     def _has_settled(self) -> bool:
         """Whether the last two evaluations can be compared."""
@@ -211,8 +260,10 @@ class Home:
                 self.peak_private = max(self.peak_private, private_bytes())
             if may_recall:
                 done = int(self.worker_words[:, PAIRS].sum())
-                planned = self.config.n_passes * self.pairs_a_pass
-                self.observer.progress(done, planned, self.fit_seconds + now - self.began)
+                planned = self.config.n_passes * self.pairs_a_pass + self.start_pairs
+                self.observer.progress(
+                    min(done, planned), planned, self.fit_seconds + now - self.began
+                )
 
     def _should_stop(self, now: float) -> bool:
         limit = self.config.max_time
@@ -230,17 +281,22 @@ class Home:
         for _ in range(self.P):
             self._next_home()
 
-    def _play(self, script: Generator[str, None, Any]) -> Any:
-        """Run a family's script: each name that it yields is a command to all workers."""
+    def _play(self, script: Generator[str | int, Any, Any]) -> Any:
+        """Run a family's script: names are commands to all workers, numbers passes on trial."""
+        answer = None
         while True:
             try:
-                name = next(script)
+                order = script.send(answer)
             except StopIteration as stop:
                 return stop.value
-            self._command(1 + list(self.layout.model.commands).index(name))
+            answer = True
+            if isinstance(order, int):
+                answer = self._run_on_trial(order)
+            else:
+                self._command(1 + list(self.layout.model.commands).index(order))
 
     def _evaluate(self) -> None:
-        passes = int(self.worker_words[:, VISITS].sum()) / max(self.visits_a_pass, 1)
+        passes = self._n_visits() / max(self.visits_a_pass, 1)
         bound: Bound = self._play(self.layout.model.evaluate(self.shared, int(passes)))
         perplexity = math.nan
         if self.judge is not None:
@@ -271,10 +327,12 @@ class Home:
             passes=self.history[-1].passes,
             fit_seconds=self.fit_seconds,
             pass_seconds=self.fit_seconds - self.start_seconds,
-            pairs=int(self.worker_words[:, PAIRS].sum()),
+            pairs=int(self.worker_words[:, PAIRS].sum()) - self.start_pairs,
             shared_bytes=self.layout.total_bytes,
             peak_private_bytes=peak + sum(self.workers_peak),
             stopped=stopped,
+            restarts=self.restarts,
+            at_rest=dict(self.at_rest),
         )
 
     @property

@@ -1,7 +1,8 @@
 """What a fit tells while it runs, and what it hands over at its end."""
 
 import math
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
 import numpy as np
@@ -28,6 +29,13 @@ class Record(NamedTuple):
     eta_mean: float = math.nan
 
 
+class Restart(NamedTuple):
+    """A start that was tried, and the objective after its short fit."""
+
+    seed: int
+    objective: float
+
+
 class Observer:
     """What a fit tells while it runs; this one keeps quiet."""
 
@@ -43,6 +51,12 @@ class Observer:
     def evaluated(self, record: Record) -> None:
         """The bound was computed."""
 
+    def restarted(self, restart: Restart) -> None:
+        """A start was tried."""
+
+    def rested(self, passes: int, counts: Mapping[str, int]) -> None:
+        """The family has changed the state after so many passes, and says what it did."""
+
 
 @dataclass
 class Result:
@@ -55,6 +69,10 @@ class Result:
     gamma_shards : list of float32 arrays, shapes (D_p, K)
     stopped : str
         Why the fit ended: "passes", "tol", "patience", "max_time" or the name of a signal.
+    restarts : list of Restart
+        The starts that were tried, where there was more than one.
+    at_rest : dict of int
+        What the family counted at its rests, all of them together.
     """
 
     config: FitConfig
@@ -71,3 +89,5 @@ class Result:
     shared_bytes: int
     peak_private_bytes: int
     stopped: str
+    restarts: list[Restart] = field(default_factory=list)
+    at_rest: dict[str, int] = field(default_factory=dict)

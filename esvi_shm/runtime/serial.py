@@ -59,14 +59,22 @@ class SerialFit:
         ]
         self._play(model.start(corpus, self.corpus_arrays, self.shared))
 
-    def _play(self, script: Generator[str, None, Any]) -> Any:
+    def _play(self, script: Generator[str | int, Any, Any]) -> Any:
+        answer = None
         while True:
             try:
-                name = next(script)
+                order = script.send(answer)
             except StopIteration as stop:
                 return stop.value
+            answer = True
+            if isinstance(order, int):
+                passes = self.passes
+                for _ in range(order):
+                    self.run_pass()
+                self.passes = passes
+                continue
             for worker in self.workers:
-                worker.command(name)
+                worker.command(order)
 
     def visit(self, worker: int, block: int, want_entropy: bool = True) -> None:
         """One block at one shard."""
@@ -80,10 +88,10 @@ class SerialFit:
             self.visit(worker, block)
         self.passes += 1
 
-    def rest(self, n_passes: int, judge: Judge | None = None) -> None:
+    def rest(self, n_passes: int, judge: Judge | None = None) -> dict[str, int]:
         """What the model does after so many passes."""
         model = self.layout.model
-        self._play(model.at_rest(self.corpus_arrays, self.shared, n_passes, judge))
+        return self._play(model.at_rest(self.corpus_arrays, self.shared, n_passes, judge))
 
     def bound(self) -> Bound:
         """Both bounds, after removing float drift."""
@@ -122,10 +130,10 @@ def warm_up(config: FitConfig) -> None:
     toy = replace(toy, cvb0_passes=0, temper_passes=0)
     fit = SerialFit(corpus, toy)
     fit.run_pass()
-    rest = fit.layout.model.next_rest(0)
-    if rest is not None:
-        fit.rest(rest, judge=lambda *_: 1.0)
     fit.bound()
+    rests = [fit.layout.model.next_rest(0), *config.repair_after]
+    for passes in (n for n in rests if n is not None):
+        fit.rest(passes, judge=lambda *_: 1.0)
     control = fit.arrays["control"]
     initialise_control(control, 1, 1)
     try_push(control["rings"][0, 1], 0)

@@ -141,7 +141,8 @@ class Worker:
             self._visit(block)
             return
         pass_ = int(self.blocks[block, STEP]) // self.n_stops[block]
-        if pass_ != self.order_of:
+        # A pass may come again: those of a short fit, or of a move on trial.
+        if pass_ != self.order_of or not self.waiting:
             self.order_of, self.waiting = pass_, self.route.worker_order(self.p, pass_)
         self.early.add(block)
         while self.waiting and self.waiting[0] in self.early:

@@ -7,7 +7,17 @@ import pytest
 
 
 @pytest.mark.parametrize(
-    "module", ["alignment", "bounds", "coherence", "completion", "inference", "left_to_right"]
+    "module",
+    [
+        "alignment",
+        "bounds",
+        "coherence",
+        "completion",
+        "inference",
+        "intervals",
+        "left_to_right",
+        "stability",
+    ],
 )
 def test_examples(module):
     done = doctest.testmod(importlib.import_module(f"esvi_shm.metrics.{module}"))

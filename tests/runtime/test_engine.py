@@ -7,6 +7,7 @@ from esvi_shm.config import FitConfig
 from esvi_shm.corpus.corpus import Corpus
 from esvi_shm.errors import ParameterError
 from esvi_shm.families import lda
+from esvi_shm.families.lda import bound, likeness, repair
 from esvi_shm.runtime import engine
 from esvi_shm.runtime.record import Observer
 from esvi_shm.runtime.routes import ROUTES
@@ -290,3 +291,105 @@ def test_the_entropy_is_computed_where_a_bound_will_need_it(
     monkeypatch.setattr(lda.Worker, "visit", recording)
     threaded_fit(n_passes=7, evaluate_every=3, deterministic=deterministic)
     assert asked == {(pass_, pass_ in (2, 5, 6)) for pass_ in range(7)}
+
+
+class Recorded(Observer):
+    """Remembers the starts that were tried, and what was done at rests."""
+
+    def __init__(self):
+        self.restarts, self.rests = [], []
+
+    def restarted(self, restart):
+        self.restarts.append(restart)
+
+    def rested(self, passes, counts):
+        self.rests.append((passes, dict(counts)))
+
+
+def test_one_start_is_the_fit_as_it_was(threaded_fit):
+    ended = threaded_fit(**OPTIONS, restarts=1, restart_passes=1)
+    assert bits(ended) == bits(threaded_fit(**OPTIONS))
+    assert ended.result.restarts == []
+
+
+@pytest.mark.parametrize(
+    ("start", "storage", "n_passes"),
+    [("seeded", "margins", 4), ("seeded", "full", 1), ("scikit-learn", "margins", 1),
+     ("random", "margins", 2)],
+)  # fmt: skip
+def test_the_best_start_goes_on_as_if_alone(threaded_fit, start, storage, n_passes):
+    """With tempering: a start must not see the power of the passes before it."""
+    options = {
+        "deterministic": True, "route": "ring", "start": start, "storage": storage,
+        "temper_passes": 6, "n_passes": 8, "evaluate_every": n_passes,
+    }  # fmt: skip
+    watching = Recorded()
+    ended = threaded_fit(observer=watching, restarts=3, restart_passes=n_passes, **options)
+    ended.assert_consistent()
+    ended.assert_passes_are_whole(8)
+    restarts = ended.result.restarts
+    assert watching.restarts == restarts
+    config = ended.layout.config
+    assert [restart.seed for restart in restarts] == [config.start_seed(r) for r in range(3)]
+    assert restarts[0].seed == 0 and len({restart.seed for restart in restarts}) == 3
+    # On the route `ring` a seed draws nothing but the start.
+    alone = {restart.seed: threaded_fit(seed=restart.seed, **options) for restart in restarts}
+    objectives = [alone[restart.seed].result.history[0].objective for restart in restarts]
+    assert [restart.objective for restart in restarts] == objectives
+    best = restarts[int(np.argmax(objectives))]
+    assert bits(ended) == bits(alone[best.seed])
+    assert ended.result.pairs == alone[best.seed].result.pairs
+
+
+def test_time_that_is_up_ends_the_tries(threaded_fit):
+    options = {"n_passes": FOREVER, "restart_passes": FOREVER, "max_time": 0.05}
+    ended = threaded_fit(restarts=3, **options)
+    assert ended.result.stopped == "max_time"
+    assert ended.result.restarts == []
+    assert ended.result.passes > 0
+    ended.assert_consistent()
+
+
+@pytest.mark.parametrize("deterministic", [False, True])
+def test_repairs_at_rests_do_not_count_as_passes(threaded_fit, deterministic):
+    watching = Recorded()
+    ended = threaded_fit(
+        observer=watching, n_passes=9, evaluate_every=3, repair_after=(3, 8),
+        deterministic=deterministic,
+    )  # fmt: skip
+    ended.assert_consistent()
+    ended.assert_passes_are_whole(9)
+    assert [record.passes for record in ended.result.history] == [3, 6, 9]
+    assert [passes for passes, _ in watching.rests] == [3, 8]
+    tried = sum(counts["repairs_tried"] for _, counts in watching.rests)
+    kept = sum(counts["repairs_kept"] for _, counts in watching.rests)
+    assert ended.result.at_rest == {"repairs_tried": tried, "repairs_kept": kept}
+
+
+@pytest.mark.parametrize("storage", ["margins", "full"])
+def test_a_fit_goes_on_to_the_bit_after_a_repair_in_vain(threaded_fit, storage, monkeypatch):
+    # All topics are alike, so that there is a double; and no objective is good enough.
+    monkeypatch.setattr(likeness, "LIKE_WORDS", 0.0)
+    options = {**OPTIONS, "storage": storage, "n_topics": 6}
+    without = bits(threaded_fit(**options))
+    combine = bound.combine
+
+    def falling(*arguments):
+        found = combine(*arguments)
+        falling.by += 1e6 if falling.on else 0
+        return found._replace(objective=found.objective - falling.by)
+
+    falling.by, falling.on = 0.0, False
+    script = repair.script
+
+    def told(*arguments):
+        falling.on = True
+        counts = yield from script(*arguments)
+        falling.by, falling.on = 0.0, False
+        return counts
+
+    monkeypatch.setattr(bound, "combine", falling)
+    monkeypatch.setattr(repair, "script", told)
+    ended = threaded_fit(repair_after=(4, 8), **options)
+    assert ended.result.at_rest == {"repairs_tried": 2, "repairs_kept": 0}
+    assert bits(ended) == without

@@ -12,6 +12,7 @@ Source: Zhang et al., AISTATS 2019, Algorithm 3 and appendix A; Hoffman et al. 2
 
 import importlib
 from collections.abc import Generator, Sequence
+from dataclasses import replace
 from types import ModuleType
 from typing import Any
 
@@ -22,8 +23,9 @@ from esvi_shm.corpus.corpus import Corpus
 from esvi_shm.corpus.shard import Shard
 from esvi_shm.errors import ParameterError
 from esvi_shm.families.contract import Arrays, Bound, Judge, Sizes
-from esvi_shm.families.lda import bound, priors, starts
+from esvi_shm.families.lda import bound, priors, repair, starts
 from esvi_shm.families.lda.noise import visit_key
+from esvi_shm.families.lda.repair import TRIAL_PASSES
 from esvi_shm.families.lda.schedule import Schedule
 from esvi_shm.families.lda.starts import _documents, _given
 from esvi_shm.families.lda.update import Rule, make_scratch, scratch_word_bytes
@@ -57,6 +59,7 @@ class Model:
         "sum_under_eta",
         "take_priors",
         "bound",
+        *repair.COMMANDS,
     )
 
     @staticmethod
@@ -74,6 +77,15 @@ class Model:
             # Refused: the name says that vb comes after, and its objective would not.
             rule = f"must be less than the {config.n_passes} passes of anneal (cvb0 is without vb)"
             raise ParameterError("cvb0_passes", rule, config.cvb0_passes)
+        schedule = Schedule(config)
+        for n in config.repair_after:
+            rules = {schedule.rule(i) for i in range(n - 1, n + TRIAL_PASSES)}
+            if len(rules) > 1:
+                rule = (
+                    f"must lie where the updates stay the same for {TRIAL_PASSES} passes: at or "
+                    f"after pass {schedule.n_passes + 1}"
+                )
+                raise ParameterError("repair_after", rule, n)
 
     @staticmethod
     def without_effect(config: FitConfig) -> list[str]:
@@ -99,7 +111,8 @@ class Model:
         self.check(config)
         self.config, self.sizes = config, sizes
         self.schedule = Schedule(config)
-        self.settles_after = max(self.schedule.n_passes, *config.refold_after, 0)
+        changes = (*config.refold_after, *config.repair_after)
+        self.settles_after = max(self.schedule.n_passes, *changes, 0)
         self.alpha = prior_vector("alpha", config.alpha, config.n_topics)
         self.eta = prior_vector("eta", config.eta, sizes.n_words)
 
@@ -107,7 +120,9 @@ class Model:
         s, n_topics = self.sizes, self.config.n_topics
         P, V, B, K = s.n_workers, s.n_words, s.n_blocks, n_topics
         every, rest = "all workers", "home, while no block is out"
+        repairs = repair.specs(s, n_topics) if self.config.repair_after else []
         return [
+            *repairs,
             ArraySpec(
                 "lambda_", (V, K), np.float32, "the owner of the row's block",
                 "the owner; everyone while no block is out",
@@ -142,6 +157,7 @@ class Model:
                 "bound_parts", (P, bound.N_PARTS), np.float64, "worker p its row, on command",
                 "home while no block is out", "the worker's share of the sums in the bound",
             ),
+            ArraySpec("start_seed", (1,), np.int64, "home, at a start", every, "its seed"),
         ]  # fmt: skip
 
     def shard_specs(self, worker: int) -> list[ArraySpec]:
@@ -160,6 +176,10 @@ class Model:
         ]  # fmt: skip
         for name, what, text in _storage(self.config.storage).ARRAYS:
             specs.append(ArraySpec(name, (lengths[what], K), np.float32, own, others, text))
+            if self.config.repair_after:
+                kept = f"{name} as it was before a repair on trial"
+                shape = (lengths[what], K)
+                specs.append(ArraySpec(f"kept_{name}", shape, np.float32, own, own, kept))
         return specs
 
     def scratch_bytes(self, most_words: int) -> int:
@@ -170,21 +190,26 @@ class Model:
         shared["alpha"][:] = self.alpha
         shared["eta"][:] = self.eta[corpus["word_ids"]]
 
-    def start(self, corpus: Corpus, arrays: Arrays, shared: Arrays) -> Generator[str, None, None]:
-        yield from starts.find(self.config.start).start(self.config, corpus, arrays, shared)
+    def start(
+        self, corpus: Corpus, arrays: Arrays, shared: Arrays, restart: int = 0
+    ) -> Generator[str, bool, None]:
+        config = replace(self.config, seed=self.config.start_seed(restart))
+        shared["start_seed"][0] = config.seed
+        yield from starts.find(config.start).start(config, corpus, arrays, shared)
         yield "sum_documents"
         yield "sum_words"
         shared["pi_snapshot"][:] = shared["pi"]
 
     def next_rest(self, n_passes: int) -> int | None:
-        rests = [n for n in self.config.refold_after if n > n_passes]
+        changes = (*self.config.refold_after, *self.config.repair_after)
+        rests = [n for n in changes if n > n_passes]
         if self.config.learn_priors != "none":
             rests.append(priors.next_time(n_passes, self.schedule.n_passes))
         return min(rests, default=None)
 
     def at_rest(
         self, corpus: Arrays, shared: Arrays, n_passes: int, judge: Judge | None
-    ) -> Generator[str, None, None]:
+    ) -> Generator[str | int, bool, dict[str, int]]:
         if n_passes in self.config.refold_after:
             # It frees documents that are stuck in their first topics.
             shared["pi_snapshot"][:] = shared["pi"]
@@ -195,8 +220,11 @@ class Model:
         if learning and n_passes == priors.next_time(n_passes - 1, self.schedule.n_passes):
             decides = judge if self.schedule.cvb0(n_passes - 1) else None
             yield from priors.learn(self.config, corpus["word_ids"], shared, decides)
+        if n_passes in self.config.repair_after:
+            return (yield from repair.script(self, corpus, shared, n_passes))
+        return {}
 
-    def evaluate(self, shared: Arrays, n_passes: int) -> Generator[str, None, Bound]:
+    def evaluate(self, shared: Arrays, n_passes: int) -> Generator[str, bool, Bound]:
         yield "sum_documents"
         yield "sum_words"
         yield "bound"
@@ -247,6 +275,9 @@ class Worker:
             n_topics=model.config.n_topics,
             beat=beat,
         )
+        self.repairer = None
+        if model.config.repair_after:
+            self.repairer = repair.Repairer(self, shards[worker])
         # The command's word rows: blocks are dealt out to the workers in turn.
         self.own_blocks = range(worker, model.sizes.n_blocks, model.sizes.n_workers)
 
@@ -282,7 +313,10 @@ class Worker:
         self.shared["entropy"][self.worker, block] = value if want_entropy else np.nan
 
     def command(self, name: str) -> None:
-        getattr(self, f"_{name}")()
+        if self.repairer is not None and name in repair.COMMANDS:
+            self.repairer.command(name)
+        else:
+            getattr(self, f"_{name}")()
 
     def _take_priors(self) -> None:
         self.rule = self._rule_of_now()
@@ -311,12 +345,12 @@ class Worker:
         sums = self.shared["topic_sums"][self.worker]
         sums[:] = 0.0
         trial = float(self.shared["trial_eta"][0])
-        for first, last in self._own_rows():
+        for first, last in self.own_rows():
             priors.add_topics(self.shared["lambda_"], first, last, self.rule.eta, trial, sums)
 
     def _corpus_topics(self) -> None:
         tokens = self.corpus["word_tokens"]
-        for first, last in self._own_rows():
+        for first, last in self.own_rows():
             _documents.corpus_topics_into(
                 self.shared["lambda_"],
                 first,
@@ -324,14 +358,19 @@ class Worker:
                 tokens,
                 float(tokens.sum()),
                 self.corpus["word_ids"],
-                self.model.config.seed,
+                int(self.shared["start_seed"][0]),
             )
 
     def _fold_in(self) -> None:
-        self._sweep_from_uniform(FOLD_SWEEPS, given=True)
+        self._fold_in_at_start(FOLD_SWEEPS)
 
     def _fold_in_longer(self) -> None:
-        self._sweep_from_uniform(REFOLD_SWEEPS, given=True)
+        self._fold_in_at_start(REFOLD_SWEEPS)
+
+    def _fold_in_at_start(self, n_sweeps: int) -> None:
+        # As before the first pass: this may be another start, after passes of the one before.
+        self.rule = self._rule_of_now()
+        self._sweep_from_uniform(n_sweeps, given=True)
 
     def _refold(self) -> None:
         self._sweep_from_uniform(REFOLD_SWEEPS, given=False)
@@ -339,6 +378,14 @@ class Worker:
     def _sweep_from_uniform(self, n_sweeps: int, given: bool) -> None:
         self.rule = self.rule._replace(noise=0.0)
         self.storage.set_uniform(self.shard, self.gamma, self.phi, self.shared["alpha"])
+        self._sweep(n_sweeps, given)
+
+    def fold_in(self, n_sweeps: int) -> None:
+        """Fold this worker's documents in from the phi that is held, under lambda as it is."""
+        self.storage.sum_documents(self.shard, self.gamma, self.phi, self.shared["alpha"])
+        self._sweep(n_sweeps, given=False)
+
+    def _sweep(self, n_sweeps: int, given: bool) -> None:
         for sweep in range(n_sweeps):
             last = sweep == n_sweeps - 1
             for block in range(self.model.sizes.n_blocks):
@@ -350,7 +397,7 @@ class Worker:
             self.phi,
             self.first_document,
             self.corpus["word_ids"],
-            self.model.config.seed,
+            int(self.shared["start_seed"][0]),
             np.empty(self.model.config.n_topics),
         )
 
@@ -385,7 +432,7 @@ class Worker:
         parts[[bound.DOCUMENTS_LNB, bound.DOCUMENTS_GAP, bound.DOCUMENTS_NLOGN]] = (
             bound.documents_part(self.gamma, self.document_tokens, self.shared["alpha"])
         )
-        for first, last in self._own_rows():
+        for first, last in self.own_rows():
             parts[[bound.WORDS_LNB, bound.WORDS_GAP, bound.WORDS_NLOGN]] += bound.words_part(
                 lambda_, first, last, self.shared["eta"], digamma_pi
             )
@@ -395,5 +442,6 @@ class Worker:
         bounds = self.corpus["block_bounds"]
         return int(bounds[block]), int(bounds[block + 1])
 
-    def _own_rows(self) -> list[tuple[int, int]]:
+    def own_rows(self) -> list[tuple[int, int]]:
+        """First and last of the word rows that this worker writes on command."""
         return [self._block_rows(block) for block in self.own_blocks]

@@ -48,7 +48,7 @@ LEAST_STRIDE = 1 / 16
 CHANGE, LNB = 0, 1
 
 #: A script that measures a prior: what it is judged by, and where the fixed point takes it.
-Measure = Callable[[np.ndarray], Generator[str, None, tuple[float, np.ndarray]]]
+Measure = Callable[[np.ndarray], Generator[str, bool, tuple[float, np.ndarray]]]
 
 
 @kernel
@@ -154,7 +154,7 @@ def next_time(n_passes: int, settled: int) -> int:
     return settled + EVERY * max((n_passes - settled) // EVERY + 1, 1)
 
 
-def climb(measure: Measure, start: np.ndarray) -> Generator[str, None, np.ndarray]:
+def climb(measure: Measure, start: np.ndarray) -> Generator[str, bool, np.ndarray]:
     """Follow the fixed point from `start` as long as the measure rises; returns where it ends.
 
     Steps are taken in the logarithm. One that pays is followed by one twice as far, since the fixed
@@ -180,7 +180,7 @@ def climb(measure: Measure, start: np.ndarray) -> Generator[str, None, np.ndarra
 
 def learn(
     config: FitConfig, word_ids: np.ndarray, shared: Arrays, judge: Judge | None
-) -> Generator[str, None, None]:
+) -> Generator[str, bool, None]:
     """Learn the priors that the configuration names, and have gamma and lambda follow.
 
     Parameters
@@ -196,7 +196,7 @@ def learn(
     alpha, eta, lambda_ = shared["alpha"], shared["eta"], shared["lambda_"]
     n_topics, n_words = len(alpha), len(eta)
 
-    def measure_alpha(trial: np.ndarray) -> Generator[str, None, tuple[float, np.ndarray]]:
+    def measure_alpha(trial: np.ndarray) -> Generator[str, bool, tuple[float, np.ndarray]]:
         shared["trial_alpha"][:] = trial
         yield "sum_under_alpha"
         sums = shared["document_sums"].sum(axis=0)
@@ -206,7 +206,7 @@ def learn(
         value = sums[n_topics + LNB] if judge is None else -judge(lambda_, word_ids, trial)
         return value, trial * by_topic / change
 
-    def measure_eta(trial: np.ndarray) -> Generator[str, None, tuple[float, np.ndarray]]:
+    def measure_eta(trial: np.ndarray) -> Generator[str, bool, tuple[float, np.ndarray]]:
         shared["trial_eta"][:] = trial
         yield "sum_under_eta"
         sums = shared["topic_sums"].sum(axis=0)

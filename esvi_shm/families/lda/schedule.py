@@ -49,7 +49,6 @@ class Schedule:
             self.temper_passes = config.temper_passes
         elif config.inference == "vb":
             self.temper_passes = 0
-
         self.strength = config.noise
         most = VB_NOISE_PASSES if config.inference == "vb" else MOST_NOISE_PASSES
         self.noise_passes = min(most, 3 * config.n_passes // 5)
@@ -75,6 +74,10 @@ class Schedule:
         if pass_ >= self.noise_passes:
             return 0.0
         return self.strength * (1.0 - pass_ / self.noise_passes)
+
+    def rule(self, pass_: int) -> tuple[bool, float, float]:
+        """All that a pass (from 0) is made by: cvb0, power, noise."""
+        return self.cvb0(pass_), self.power(pass_), self.noise(pass_)
 
     @property
     def n_passes(self) -> int:

@@ -28,7 +28,7 @@ Chooser = Callable[[Corpus, np.ndarray, int, int, np.random.Generator], np.ndarr
 
 def start(
     choose: Chooser, config: FitConfig, corpus: Corpus, arrays: Arrays, shared: Arrays
-) -> Generator[str, None, None]:
+) -> Generator[str, bool, None]:
     """Write the topics and fold the documents in."""
     topics, word_ids = shared["lambda_"], arrays["word_ids"]
     row_of_word = np.argsort(word_ids)

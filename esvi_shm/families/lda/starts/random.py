@@ -12,7 +12,7 @@ from esvi_shm.special import log
 
 def start(
     config: FitConfig, corpus: Corpus, arrays: Arrays, shared: Arrays
-) -> Generator[str, None, None]:
+) -> Generator[str, bool, None]:
     """See `starts`."""
     yield "random_phi"
 

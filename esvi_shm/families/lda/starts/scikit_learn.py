@@ -13,7 +13,7 @@ from esvi_shm.special import digamma
 
 def start(
     config: FitConfig, corpus: Corpus, arrays: Arrays, shared: Arrays
-) -> Generator[str, None, None]:
+) -> Generator[str, bool, None]:
     """See `starts`."""
     random = np.random.default_rng([config.seed, 0x5EED])
     expected_topics_into(shared["lambda_"], arrays["word_ids"], random)

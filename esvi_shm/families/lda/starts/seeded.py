@@ -40,6 +40,6 @@ def choose_documents(
     return documents.astype(np.int64).reshape(n_documents, n_topics).T.copy()
 
 
-def start(*arguments: Any) -> Generator[str, None, None]:
+def start(*arguments: Any) -> Generator[str, bool, None]:
     """See `starts`."""
     return _documents.start(choose_documents, *arguments)

@@ -92,6 +92,6 @@ def sketch_into(indptr, indices, counts, documents, idf, key, sketch):
             row /= length
 
 
-def start(*arguments: Any) -> Generator[str, None, None]:
+def start(*arguments: Any) -> Generator[str, bool, None]:
     """See `starts`."""
     return _documents.start(choose_documents, *arguments)
