@@ -295,4 +295,6 @@ def power_row(row, power):
     for k in range(row.shape[0]):
         x = row[k]
         y = exponent * _log2_32(max(x, np.float32(1.2e-38)))
-        row[k] = exp2_32(y) if x > np.float32(0.0) else np.float32(0.0)
+        # Computed in any case: a branch would keep the loop scalar.
+        value = exp2_32(y)
+        row[k] = value if x > np.float32(0.0) else np.float32(0.0)

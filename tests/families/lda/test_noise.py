@@ -139,14 +139,17 @@ def test_noise_depends_on_the_seed_alone():
 
 
 def test_refolding_is_without_noise():
-    quiet, noisy = (play(COUNTS, **{**NOISY, "noise": s, "n_blocks": 2}) for s in (0.0, 1.0))
+    more = {"n_blocks": 2, "refold_after": 1}
+    before = play(COUNTS, **{**NOISY, **more}).gamma.copy()
+    quiet, noisy = (play(COUNTS, **{**NOISY, "noise": s, **more}) for s in (0.0, 1.0))
     noisy.run_pass()
     for fit in (quiet, noisy):
         for name in ("phi_doc", "phi_word", "gamma"):
             fit.shards[0][name][:] = noisy.shards[0][name]
         for name in ("lambda_", "pi"):
             fit.shared[name][:] = noisy.shared[name]
-        fit.rest()
+        fit.rest(1)
+    assert (quiet.gamma != before).any()
     np.testing.assert_array_equal(quiet.gamma, noisy.gamma)
     np.testing.assert_array_equal(quiet.lambda_, noisy.lambda_)
 

@@ -58,7 +58,7 @@ def test_planted_topics_are_mended(planted, storage, inference):
     fit.passes = 20
     before = fit.bound()
     assert farthest_topic(fit.lambda_, TOPICS) > 0.5
-    assert fit.rest() == {"repairs_tried": 1, "repairs_kept": 1}
+    assert fit.rest(fit.passes) == {"repairs_tried": 1, "repairs_kept": 1}
     moves = fit.shared["moves"].tolist()
     if planted is with_double:
         assert moves in ([1, STAYS, STAYS, STAYS], [STAYS, 0, STAYS, STAYS])
@@ -85,7 +85,7 @@ def test_a_move_in_vain_is_undone_to_the_bit(storage, monkeypatch):
 
     before, bound = look(fit, COUNTS), fit.bound()
     monkeypatch.setattr(fit.layout.model, "evaluate", worse)
-    assert fit.rest() == {"repairs_tried": 1, "repairs_kept": 0}
+    assert fit.rest(fit.passes) == {"repairs_tried": 1, "repairs_kept": 0}
     assert next(objectives, None) is None
     monkeypatch.undo()
     for now, then in zip(look(fit, COUNTS), before, strict=True):
@@ -116,7 +116,7 @@ def test_moves_are_judged_by_as_many_passes_without(monkeypatch):
         plain.run_pass()
     monkeypatch.setattr(fit.layout.model, "evaluate", recorded)
     fit.passes = 20
-    kept = fit.rest()["repairs_kept"]
+    kept = fit.rest(fit.passes)["repairs_kept"]
     assert asked[0] == pytest.approx(plain.bound().objective, rel=1e-9)
     assert asked[0] > before
     assert kept == int(asked[1] > asked[0])
@@ -125,7 +125,7 @@ def test_moves_are_judged_by_as_many_passes_without(monkeypatch):
 def test_nothing_is_done_where_all_is_well():
     fit = settled(lambda phi: phi)
     before = look(fit, COUNTS)
-    assert fit.rest() == {"repairs_tried": 0, "repairs_kept": 0}
+    assert fit.rest(fit.passes) == {"repairs_tried": 0, "repairs_kept": 0}
     for now, then in zip(look(fit, COUNTS), before, strict=True):
         np.testing.assert_array_equal(now, then)
 
@@ -134,7 +134,7 @@ def test_trials_that_are_cut_short_are_undone():
     fit = settled(with_double)
     before = look(fit, COUNTS)
     for n_whole in (0, 1):
-        script = fit.layout.model.at_rest(fit.corpus_arrays, fit.shared, 20)
+        script = fit.layout.model.at_rest(fit.corpus_arrays, fit.shared, 20, None)
         answer, whole = None, iter([True] * n_whole + [False])
         while True:
             try:
@@ -202,7 +202,7 @@ def test_documents_are_drawn_by_their_excess():
 
 def test_the_excess_is_by_its_formula():
     fit = settled(with_double, n_workers=2)
-    fit.rest()
+    fit.rest(fit.passes)
     gamma, lambda_ = fit.gamma.astype(float), fit.lambda_.astype(float)
     for worker in fit.workers:
         worker.command("liken")

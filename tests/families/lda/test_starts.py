@@ -266,7 +266,7 @@ def test_topics_of_a_model_are_matched_by_word(inference):
 
 def test_a_fit_goes_on_from_its_own_topics():
     counts, _ = naive.simulate(60, 30, 4, 40, seed=3)
-    fit = play(counts, n_topics=4, n_blocks=3)
+    fit = play(counts, n_topics=4, n_blocks=3, refold_after=(50, 100, 150))
     for n_rests in range(4):
         for _ in range(50):
             fit.run_pass()
@@ -278,7 +278,7 @@ def test_a_fit_goes_on_from_its_own_topics():
         again.run_pass()
         assert again.bound().elbo_f >= after.elbo_f - bound_noise(counts)
         if n_rests < 3:
-            fit.rest()
+            fit.rest(fit.passes)
     # By now none is left to be freed.
     assert after.elbo == pytest.approx(before.elbo, abs=bound_noise(counts))
     np.testing.assert_allclose(again.lambda_, fit.lambda_, rtol=1e-3, atol=1e-3)
