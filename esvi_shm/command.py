@@ -94,7 +94,7 @@ def _as_options(error: EsviError, parameters: Mapping[str, str]) -> str:
     if isinstance(error, ParameterError):
         options = {parameter: option for option, parameter in parameters.items()}
         option = options.get(error.name, error.name).replace("_", "-")
-        return str(error).replace(error.name, f"--{option}", 1)
+        return str(error.renamed(f"--{option}"))
     return str(error)
 
 

@@ -33,6 +33,13 @@ def _number(name: str, value: Any, rule: str, holds: Any) -> None:
         raise ParameterError(name, f"must be {rule}", value)
 
 
+def _flag(name: str, value: Any) -> bool:
+    # "no" and "False" are true to Python.
+    if not isinstance(value, bool | np.bool_):
+        raise ParameterError(name, "must be True or False", value)
+    return bool(value)
+
+
 def choose(name: str, value: str, known: Iterable[str]) -> str:
     """`value` if it is one of `known`.
 
@@ -130,6 +137,7 @@ class FitConfig:
             if getattr(self, name) is not None:
                 _whole(name, getattr(self, name), 0)
         _whole("seed", self.seed, 0)
+        object.__setattr__(self, "deterministic", _flag("deterministic", self.deterministic))
         object.__setattr__(self, "refold_after", tuple(np.atleast_1d(self.refold_after).tolist()))
         for n in self.refold_after:
             _whole("refold_after", n, 1)

@@ -3,7 +3,8 @@
 The names here are scikit-learn's; `_PARAMETERS` translates them, and nothing else does.
 """
 
-from collections.abc import Sequence
+import contextlib
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -13,6 +14,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from esvi_shm.config import FitConfig
 from esvi_shm.corpus.corpus import as_corpus
+from esvi_shm.errors import ParameterError
 from esvi_shm.model import FittedModel, Topic
 from esvi_shm.runtime import engine
 
@@ -21,7 +23,28 @@ _PARAMETERS = {
     "n_components": "n_topics",
     "doc_topic_prior": "alpha",
     "topic_word_prior": "eta",
+    "random_state": "seed",
 }
+
+
+@contextlib.contextmanager
+def _own_names() -> Iterator[None]:
+    """Errors call a parameter as it is called here."""
+    try:
+        yield
+    except ParameterError as error:
+        here = {there: name for name, there in _PARAMETERS.items()}
+        raise error.renamed(here.get(error.name, error.name)) from None
+
+
+def _seed(random_state: Any) -> Any:
+    if isinstance(random_state, bool | int | np.integer):
+        return random_state if isinstance(random_state, bool) else int(random_state)
+    try:
+        return int(check_random_state(random_state).randint(2**31))
+    except ValueError:
+        rule = "must be None, a whole number or a numpy RandomState"
+        raise ParameterError("random_state", rule, random_state) from None
 
 
 class LDA(BaseEstimator):
@@ -66,6 +89,10 @@ class LDA(BaseEstimator):
         Evidence lower bound, in nats.
     history_ : list of Record
     n_passes_ : float
+    stopped_ : str
+        Why the fit ended: "passes", "tol", "max_time", or the name of a signal: a Ctrl-C ("SIGINT")
+        ends a fit early with what it has, and is told by a warning of the logger `esvi_shm`; a
+        second one raises `errors.Interrupted`.
     n_features_in_ : int
     model_ : FittedModel
 
@@ -122,14 +149,8 @@ class LDA(BaseEstimator):
 
     def _config(self) -> FitConfig:
         given = self.get_params()
-        random_state = given.pop("random_state")
-        if isinstance(random_state, int | np.integer):
-            seed = int(random_state)
-        else:
-            seed = int(check_random_state(random_state).randint(2**31))
-        return FitConfig(
-            seed=seed, **{_PARAMETERS.get(name, name): value for name, value in given.items()}
-        )
+        given["random_state"] = _seed(given["random_state"])
+        return FitConfig(**{_PARAMETERS.get(name, name): value for name, value in given.items()})
 
     def fit(self, X: Any, y: Any = None) -> "LDA":
         """Fit the model.
@@ -152,14 +173,16 @@ class LDA(BaseEstimator):
         WorkerError
             If a worker died.
         """
-        config, corpus = self._config(), as_corpus(X)
-        result = engine.fit(corpus, config)
+        with _own_names():
+            config, corpus = self._config(), as_corpus(X)
+            result = engine.fit(corpus, config)
         self.model_ = FittedModel.from_result(result, corpus)
         self.components_ = self.model_.lambda_.T
         self.doc_topic_ = self.model_.doc_topic
         self.elbo_ = self.model_.elbo
         self.history_ = self.model_.history
         self.n_passes_ = result.passes
+        self.stopped_ = result.stopped
         self.n_features_in_ = corpus.n_words
         return self
 

@@ -14,6 +14,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from esvi_shm import __version__, command
 
 if TYPE_CHECKING:
+    import numpy as np
+
     from esvi_shm.corpus import Corpus
     from esvi_shm.model import FittedModel
 
@@ -37,6 +39,7 @@ figures:
   NPMI          mean over the pairs of a topic's {COHERENCE_WORDS} top words of
                   log(p_ij / (p_i p_j)) / -log p_ij,
                 p being shares of the reference's documents; pairs that never meet count -1.
+                Topics that no token uses have no words, and are left out of the mean.
   diversity     share of different words among the {DIVERSITY_WORDS} top words of all topics
 
 Words are matched by name; those outside the model's vocabulary are counted and left out.
@@ -117,7 +120,8 @@ def _evaluate(
         "bound": peers.bound,
         "perplexity_scikit_learn": peers.scikit_learn,
         "perplexity_gensim": peers.gensim,
-        "npmi": float(coherence.npmi.mean()),
+        "npmi": _mean_of_numbers(coherence.npmi),
+        "unused_topics": sum(not words for words in top_words),
         "top_words_missing_in_reference": len(coherence.missing),
         "diversity": metrics.topic_diversity(top_words, DIVERSITY_WORDS),
         "seed": seed,
@@ -136,11 +140,17 @@ def _evaluate(
     return _Report(figures, rows)
 
 
+def _mean_of_numbers(values: "np.ndarray") -> float:
+    """Without those that are not known: an unused topic has no words to keep company."""
+    known = [value for value in values.tolist() if value == value]
+    return sum(known) / len(known) if known else math.nan
+
+
 def _print_report(report: _Report, with_table: bool) -> None:
     if with_table:
         print("topic  share    NPMI  words")
         for topic in report.topics:
-            words = " ".join(topic["words"])
+            words = " ".join(topic["words"]) or "(unused)"
             print(f"{topic['number']:5d}  {topic['share']:5.1%}  {topic['npmi']:6.3f}  {words}")
         print()
     found = report.figures

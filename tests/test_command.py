@@ -40,6 +40,11 @@ def test_errors_end_a_command_with_one_line(error, code, says, capsys):
     assert end(error, capsys) == (code, says)
 
 
+def test_an_error_calls_a_parameter_by_its_option_only_where_it_is_meant(capsys):
+    error = ParameterError("tol", "must be less than tolerance", 1)
+    assert end(error, capsys) == (2, "name: error: --tol must be less than tolerance, got 1\n")
+
+
 def test_a_reader_that_went_away_is_no_error(monkeypatch, capsys):
     monkeypatch.setattr("sys.stdout", None)
     command_end = command.run("name", _broken_pipe, argparse.Namespace(quiet=True), {})

@@ -95,6 +95,19 @@ def test_quiet_and_no_table(tmp_path):
     assert "word" not in done.stdout
 
 
+def test_unused_topics_are_called_so_in_the_table(tmp_path):
+    out = tmp_path / "model"
+    done = run(write_uci(tmp_path), "--topics", "60", "--out", str(out), "--workers", "1")
+    assert done.returncode == 0, done.stderr
+    lines = [line.split() for line in done.stdout.splitlines()[1:61]]
+    unused = [row for row in lines if row[2:] == ["(unused)"]]
+    summary = json.loads((out / "summary.json").read_text())
+    assert 0 < len(unused) == summary["n_unused_topics"] < 60
+    assert all(row[1] == "0.0%" for row in unused)
+    assert all(word.startswith("word") for row in lines if row not in unused for word in row[2:])
+    assert [not t.words for t in esvi_shm.load(out).topics(3)] == [row in unused for row in lines]
+
+
 def test_max_time_ends_a_fit_early(tmp_path):
     out = tmp_path / "model"
     done = run(
@@ -310,6 +323,7 @@ def test_the_first_signal_saves_what_there_is(number, tmp_path):
     stdout, stderr = process.communicate()
     assert process.returncode == 0, stderr
     assert f"stopped by {number.name}" in stdout
+    assert stderr.count(f"WARNING: the fit was ended by {number.name} after ") == 1
     model = esvi_shm.load(out)
     assert model.summary["stopped"] == number.name
     np.testing.assert_allclose(
