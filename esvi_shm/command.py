@@ -19,7 +19,8 @@ if TYPE_CHECKING:
 #: What a corpus may be, for the help of a command.
 FORMATS = (
     "UCI docword file, LDA-C, Matrix Market (documents x words), svmlight, scipy .npz, "
-    "a text file with one document a line, or a folder of .txt files"
+    "a text file with one document a line, or a folder of .txt files (words of text: lower case, "
+    "runs of two or more letters, digits or underscores)"
 )
 
 
@@ -35,23 +36,29 @@ def add_reading_options(group: Any) -> None:
     )
     group.add_argument(
         "--vocabulary", metavar="FILE",
-        help="words, one a line (default: vocab.X.txt beside docword.X.txt)",
+        help="words, line i the i-th word of the matrix or file (default: vocab.X.txt beside "
+        "docword.X.txt, X.vocab or vocab.txt beside LDA-C, else w0, w1...); it may name more words "
+        "than occur in LDA-C and svmlight, and must name each in UCI, Matrix Market and .npz; "
+        "text: the words that count, all others do not",
     )  # fmt: skip
     group.add_argument("--transpose", action="store_true", help="the matrix is words x documents")
     group.add_argument(
         "--min-df", type=_share_or_number, default=1, metavar="N",
-        help="text: drop words in fewer documents; 5 is a number, 0.01 a share (default: 1)",
+        help="text: drop words in fewer documents; 5 is a number, 0.01 a share (default: 1); not "
+        "with --vocabulary",
     )  # fmt: skip
     group.add_argument(
         "--max-df", type=_share_or_number, default=1.0, metavar="N",
-        help="text: drop words in more documents (default: 1.0)",
+        help="text: drop words in more documents (default: 1.0); not with --vocabulary",
     )  # fmt: skip
     group.add_argument(
-        "--stop-words", metavar="english|FILE", help="text: words to drop (default: none)"
-    )
+        "--stop-words", metavar="english|FILE",
+        help="text: words to drop, one a line, in any case (default: none)",
+    )  # fmt: skip
     group.add_argument(
-        "--max-vocabulary", type=int, metavar="N", help="text: keep the N most frequent words"
-    )
+        "--max-vocabulary", type=int, metavar="N",
+        help="text: keep the N most frequent words (default: all); not with --vocabulary",
+    )  # fmt: skip
     group.add_argument(
         "--first-id", type=int, metavar="0|1",
         help="svmlight: id of the first word (default: 0 if a 0 occurs, else 1; told when read)",

@@ -119,8 +119,9 @@ def _parser() -> argparse.ArgumentParser:
 
     engine = parser.add_argument_group("engine")
     engine.add_argument(
-        "--workers", type=int, metavar="P", help="worker processes (default: one a core)"
-    )
+        "--workers", type=int, metavar="P",
+        help="worker processes (default: one for each core that affinity and quotas allow)",
+    )  # fmt: skip
     engine.add_argument(
         "--blocks",
         type=int,
@@ -150,8 +151,9 @@ def _parser() -> argparse.ArgumentParser:
         help="words of each topic in the table; 0: no table (default: 10)",
     )  # fmt: skip
     output.add_argument(
-        "--plan", action="store_true", help="print how much memory the fit takes, and exit"
-    )
+        "--plan", action="store_true",
+        help="print how much memory the fit takes, shared and of its processes, and exit",
+    )  # fmt: skip
     output.add_argument("--quiet", action="store_true", help="no progress")
     output.add_argument("--log-json", metavar="FILE", help="progress as one JSON object a line")
     return parser
