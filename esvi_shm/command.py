@@ -132,10 +132,11 @@ def run(
     # A stream that was closed by whoever called takes what is written, and forgets it.
     sys.stdout = sys.stdout or open(os.devnull, "w")
     sys.stderr = sys.stderr or open(os.devnull, "w")
-    level = logging.ERROR if given.quiet else logging.INFO
     logging.basicConfig(format="%(levelname)s: %(message)s", stream=sys.stderr)
-    # What this package decided is told; what others have to say, from warnings on.
-    logging.getLogger("esvi_shm").setLevel(level)
+    # What this package decided is told; of others, warnings.
+    ours = logging.getLogger("esvi_shm")
+    before = ours.level
+    ours.setLevel(logging.ERROR if given.quiet else logging.INFO)
     try:
         work(given)
         sys.stdout.flush()
@@ -153,4 +154,6 @@ def run(
     except OSError as error:
         print(f"{name}: error: {error}", file=sys.stderr)
         return 1
+    finally:
+        ours.setLevel(before)
     return 0

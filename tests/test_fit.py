@@ -225,13 +225,16 @@ def test_a_corpus_may_follow_any_option(capsys):
         assert capsys.readouterr().err.endswith(f"argument {says}\n")
 
 
-def test_what_has_no_effect_is_one_line_on_standard_error(tmp_path):
+def test_decisions_and_what_has_no_effect_are_one_line_each_on_standard_error(tmp_path):
+    corpus = tmp_path / "x.svm"
+    corpus.write_text("1 1:2 2:1\n2 2:3\n")
     done = run(
-        write_uci(tmp_path), "--topics", "2", "--plan", "--refold-after", "3,200",
+        str(corpus), "--topics", "2", "--plan", "--refold-after", "3,200",
         "--inference", "vb", "--cvb0-passes", "5", "--workers", "1",
     )  # fmt: skip
     assert done.returncode == 0
-    assert [line for line in done.stderr.splitlines() if line.startswith("WARNING")] == [
+    assert re.findall("^(?:INFO|WARNING).*", done.stderr, re.M) == [
+        f"INFO: {corpus}: word ids begin with 1, since no 0 occurs (else give first_id)",
         "WARNING: cvb0_passes has no effect with inference vb",
         "WARNING: refold_after 200 has no effect in 100 passes",
     ]
