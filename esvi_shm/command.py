@@ -22,7 +22,8 @@ if TYPE_CHECKING:
 #: What a corpus may be, for the help of a command.
 FORMATS = (
     "UCI docword file, LDA-C, Matrix Market (documents x words), svmlight, scipy .npz, "
-    "a text file with one document a line, or a folder of .txt files"
+    "a text file with one document a line, or a folder of .txt files (words of text: lower case, "
+    "runs of two or more letters, digits or underscores)"
 )
 
 
@@ -38,23 +39,29 @@ def add_reading_options(group: Any) -> None:
     )
     group.add_argument(
         "--vocabulary", metavar="FILE",
-        help="words, one a line (default: vocab.X.txt beside docword.X.txt)",
+        help="words, line i the i-th word of the matrix or file (default: vocab.X.txt beside "
+        "docword.X.txt, X.vocab or vocab.txt beside LDA-C, else w0, w1...); it may name more words "
+        "than occur in LDA-C and svmlight, and must name each in UCI, Matrix Market and .npz; "
+        "text: the words that count, all others do not",
     )  # fmt: skip
     group.add_argument("--transpose", action="store_true", help="the matrix is words x documents")
     group.add_argument(
         "--min-df", type=_share_or_number, default=1, metavar="N",
-        help="text: drop words in fewer documents; 5 is a number, 0.01 a share (default: 1)",
+        help="text: drop words in fewer documents; 5 is a number, 0.01 a share (default: 1); not "
+        "with --vocabulary",
     )  # fmt: skip
     group.add_argument(
         "--max-df", type=_share_or_number, default=1.0, metavar="N",
-        help="text: drop words in more documents (default: 1.0)",
+        help="text: drop words in more documents (default: 1.0); not with --vocabulary",
     )  # fmt: skip
     group.add_argument(
-        "--stop-words", metavar="english|FILE", help="text: words to drop (default: none)"
-    )
+        "--stop-words", metavar="english|FILE",
+        help="text: words to drop, one a line, in any case (default: none)",
+    )  # fmt: skip
     group.add_argument(
-        "--max-vocabulary", type=int, metavar="N", help="text: keep the N most frequent words"
-    )
+        "--max-vocabulary", type=int, metavar="N",
+        help="text: keep the N most frequent words (default: all); not with --vocabulary",
+    )  # fmt: skip
     group.add_argument(
         "--first-id", type=int, metavar="0|1",
         help="svmlight: id of the first word (default: 0 if a 0 occurs, else 1; told when read)",
@@ -185,7 +192,7 @@ def _as_options(error: EsviError, parameters: Mapping[str, str]) -> str:
     if isinstance(error, ParameterError):
         options = {parameter: option for option, parameter in parameters.items()}
         option = options.get(error.name, error.name).replace("_", "-")
-        return str(error).replace(error.name, f"--{option}", 1)
+        return str(error.renamed(f"--{option}"))
     return str(error)
 
 
@@ -219,10 +226,11 @@ def run(
     if isinstance(sys.stdout, io.TextIOWrapper):
         # A word that the terminal's encoding lacks is shown by its code, as on standard error.
         sys.stdout.reconfigure(errors="backslashreplace")
-    level = logging.ERROR if given.quiet else logging.INFO
     logging.basicConfig(format="%(levelname)s: %(message)s", stream=sys.stderr)
-    # What this package decided is told; what others have to say, from warnings on.
-    logging.getLogger("esvi_shm").setLevel(level)
+    # What this package decided is told; of others, warnings.
+    ours = logging.getLogger("esvi_shm")
+    before = ours.level
+    ours.setLevel(logging.ERROR if given.quiet else logging.INFO)
     try:
         work(given)
         sys.stdout.flush()
@@ -244,6 +252,8 @@ def run(
         except OSError:
             sys.stdout = None  # as above
         return 1
+    finally:
+        ours.setLevel(before)
     return 0
 
 

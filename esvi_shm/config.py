@@ -43,6 +43,13 @@ def check_workers(n_workers: Any) -> None:
     _whole("n_workers", n_workers, 1)
 
 
+def _flag(name: str, value: Any) -> bool:
+    # "no" and "False" are true to Python.
+    if not isinstance(value, bool | np.bool_):
+        raise ParameterError(name, "must be True or False", value)
+    return bool(value)
+
+
 def choose(name: str, value: str, known: Iterable[str]) -> str:
     """`value` if it is one of `known`.
 
@@ -227,6 +234,8 @@ class FitConfig:
             if getattr(self, name) is not None:
                 _whole(name, getattr(self, name), 0)
         _whole("seed", self.seed, 0)
+        for name in ("deterministic", "symmetric_alpha"):
+            object.__setattr__(self, name, _flag(name, getattr(self, name)))
         for name in ("refold_after", "repair_after"):
             object.__setattr__(self, name, tuple(np.atleast_1d(getattr(self, name)).tolist()))
             for n in getattr(self, name):

@@ -27,7 +27,11 @@ class ParameterError(InputError):
 
     def __init__(self, name: str, rule: str, value: object) -> None:
         super().__init__(f"{name} {rule}, got {value!r}")
-        self.name = name
+        self.name, self.rule, self.value = name, rule, value
+
+    def renamed(self, name: str) -> "ParameterError":
+        """The same error, by the name that the parameter has where it was given."""
+        return ParameterError(name, self.rule, self.value)
 
 
 class CorpusError(InputError):

@@ -3,8 +3,9 @@
 The names here are scikit-learn's; `_PARAMETERS` translates them, and nothing else does.
 """
 
+import contextlib
 import os
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -25,6 +26,7 @@ _PARAMETERS = {
     "n_components": "n_topics",
     "doc_topic_prior": "alpha",
     "topic_word_prior": "eta",
+    "random_state": "seed",
 }
 
 
@@ -37,6 +39,26 @@ def _given_topics(given: Any) -> GivenTopics | None:
     if given is not None:
         raise ParameterError("start_from", "must be a model (as an LDA's model_) or a path", given)
     return None
+
+
+@contextlib.contextmanager
+def _own_names() -> Iterator[None]:
+    """Errors call a parameter as it is called here."""
+    try:
+        yield
+    except ParameterError as error:
+        here = {there: name for name, there in _PARAMETERS.items()}
+        raise error.renamed(here.get(error.name, error.name)) from None
+
+
+def _seed(random_state: Any) -> Any:
+    if isinstance(random_state, bool | int | np.integer):
+        return random_state if isinstance(random_state, bool) else int(random_state)
+    try:
+        return int(check_random_state(random_state).randint(2**31))
+    except ValueError:
+        rule = "must be None, a whole number or a numpy RandomState"
+        raise ParameterError("random_state", rule, random_state) from None
 
 
 class LDA(BaseEstimator):
@@ -103,6 +125,10 @@ class LDA(BaseEstimator):
         Evidence lower bound, in nats.
     history_ : list of Record
     n_passes_ : float
+    stopped_ : str
+        Why the fit ended: "passes", "tol", "max_time", or the name of a signal: a Ctrl-C ("SIGINT")
+        ends a fit early with what it has, and is told by a warning of the logger `esvi_shm`; a
+        second one raises `errors.Interrupted`.
     n_features_in_ : int
     model_ : FittedModel
 
@@ -185,16 +211,10 @@ class LDA(BaseEstimator):
 
     def _config(self) -> FitConfig:
         given = self.get_params(deep=False)
-        random_state = given.pop("random_state")
+        given["random_state"] = _seed(given["random_state"])
         del given["holdout"]
         given["start_from"] = _given_topics(given["start_from"])
-        if isinstance(random_state, int | np.integer):
-            seed = int(random_state)
-        else:
-            seed = int(check_random_state(random_state).randint(2**31))
-        return FitConfig(
-            seed=seed, **{_PARAMETERS.get(name, name): value for name, value in given.items()}
-        )
+        return FitConfig(**{_PARAMETERS.get(name, name): value for name, value in given.items()})
 
     def fit(self, X: Any, y: Any = None) -> "LDA":
         """Fit the model.
@@ -217,12 +237,13 @@ class LDA(BaseEstimator):
         WorkerError
             If a worker died.
         """
-        config = self._config()
-        engine.check(config, self.holdout is not None)
-        corpus, judge, documents = as_corpus(X), None, None
-        if self.holdout is not None:
-            corpus, judge, documents = set_aside(corpus, self.holdout, config.seed)
-        result = engine.fit(corpus, config, judge=judge)
+        with _own_names():
+            config = self._config()
+            engine.check(config, self.holdout is not None)
+            corpus, judge, documents = as_corpus(X), None, None
+            if self.holdout is not None:
+                corpus, judge, documents = set_aside(corpus, self.holdout, config.seed)
+            result = engine.fit(corpus, config, judge=judge)
         self.model_ = FittedModel.from_result(result, corpus, judge.describe() if judge else None)
         self.training_documents_ = np.arange(corpus.n_documents) if judge is None else documents
         self.perplexity_ = result.history[-1].perplexity
@@ -231,6 +252,7 @@ class LDA(BaseEstimator):
         self.elbo_ = self.model_.elbo
         self.history_ = self.model_.history
         self.n_passes_ = result.passes
+        self.stopped_ = result.stopped
         self.n_features_in_ = corpus.n_words
         return self
 

@@ -14,6 +14,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from esvi_shm import __version__, command
 
 if TYPE_CHECKING:
+    import numpy as np
+
     from esvi_shm.corpus import Corpus
     from esvi_shm.model import FittedModel
 
@@ -46,6 +48,7 @@ figures:
   NPMI          mean over the pairs of a topic's {COHERENCE_WORDS} top words of
                   log(p_ij / (p_i p_j)) / -log p_ij,
                 p being shares of the reference's documents; pairs that never meet count -1.
+                Topics that no token uses have no words, and are left out of the mean.
   stability     each topic is matched with one of each other model (Hungarian method) by
                   H(p, q) = sqrt(1 - sum_v sqrt(p_v q_v))         (Hellinger's distance)
                 of their means over MODEL's words; the mean of 1 - H over the other models, 0 where
@@ -156,7 +159,8 @@ def _evaluate(
         "bound": peers.bound,
         "perplexity_scikit_learn": peers.scikit_learn,
         "perplexity_gensim": peers.gensim,
-        "npmi": float(coherence.npmi.mean()),
+        "npmi": _mean_of_numbers(coherence.npmi),
+        "unused_topics": sum(not words for words in top_words),
         "top_words_missing_in_reference": len(coherence.missing),
         "diversity": metrics.topic_diversity(top_words, DIVERSITY_WORDS),
         "seed": seed,
@@ -222,8 +226,14 @@ def _print_table(rows: list[dict[str, Any]]) -> None:
         figures = f"{row['number']:5d}  {row['share']:5.1%}  {row['npmi']:6.3f}  "
         if stable:
             figures += f"{row['stability']:9.3f}  {row['stability_jaccard']:7.3f}  "
-        print(figures + " ".join(words))
+        print(figures + (" ".join(words) or "(unused)"))
     print()
+
+
+def _mean_of_numbers(values: "np.ndarray") -> float:
+    """Without those that are not known: an unused topic has no words to keep company."""
+    known = [value for value in values.tolist() if value == value]
+    return sum(known) / len(known) if known else math.nan
 
 
 def _print_report(report: _Report, with_table: bool) -> None:

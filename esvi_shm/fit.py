@@ -26,9 +26,11 @@ examples:
   python -m esvi_shm.fit reviews.txt --stop-words english --min-df 5 --topics 40
   python -m esvi_shm.fit counts.mtx --plan               only say how much memory it takes
 
-Topics and results go to standard output, progress to standard error. Exit codes: 0 done,
-1 failed, 2 bad input, 130 or 143 aborted by a second Ctrl-C or SIGTERM (the first one ends the
-fit early and saves what there is).
+Topics and results go to standard output, progress and warnings to standard error.
+
+Exit codes: 0 done, 1 failed, 2 bad input, 130 or 143 aborted by a second Ctrl-C or SIGTERM. The
+first Ctrl-C, SIGTERM or SIGHUP ends the fit early, prints and saves what there is, and the exit
+code is 0: a warning, the last lines and `stopped` in summary.json say so.
 """
 
 
@@ -185,8 +187,9 @@ def _parser() -> argparse.ArgumentParser:
 
     engine = parser.add_argument_group("engine")
     engine.add_argument(
-        "--workers", type=int, metavar="P", help="worker processes (default: one a core)"
-    )
+        "--workers", type=int, metavar="P",
+        help="worker processes (default: one for each core that affinity and quotas allow)",
+    )  # fmt: skip
     engine.add_argument(
         "--blocks",
         type=int,
@@ -216,8 +219,9 @@ def _parser() -> argparse.ArgumentParser:
         help="words of each topic in the table; 0: no table (default: 10)",
     )  # fmt: skip
     output.add_argument(
-        "--plan", action="store_true", help="print how much memory the fit takes, and exit"
-    )
+        "--plan", action="store_true",
+        help="print how much memory the fit takes, shared and of its processes, and exit",
+    )  # fmt: skip
     output.add_argument("--quiet", action="store_true", help="no progress")
     output.add_argument("--log-json", metavar="FILE", help="progress as one JSON object a line")
     return parser
@@ -271,7 +275,8 @@ def _print_results(model: "FittedModel", n_words: int) -> None:
     if n_words:
         print("topic  share  words")
         for topic in model.iterate_topics(n_words):
-            print(f"{topic.number:5d}  {topic.share:5.1%}  {' '.join(topic.words)}")
+            words = " ".join(topic.words) or "(unused)"
+            print(f"{topic.number:5d}  {topic.share:5.1%}  {words}")
         print()
     print(
         f"{summary['n_topics']} topics, {summary['n_passes']:g} passes (stopped by "

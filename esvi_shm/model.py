@@ -27,12 +27,41 @@ CHUNK = 4096
 
 
 class Topic(NamedTuple):
-    """A topic: its share of the corpus's tokens, and its most probable words, best first."""
+    """A topic: its share of the corpus's tokens, and its most probable words, best first.
+
+    No words where no tokens came to it: what is left is the prior, and any order of it chance.
+    """
 
     number: int
     share: float
     words: tuple[str, ...]
     weights: tuple[float, ...]
+
+
+def unused_topics(column_sums: np.ndarray, eta_total: float) -> np.ndarray:
+    """Which topics have no tokens: what is in lambda is the prior, up to what rounding leaves.
+
+    That is less than half a token, and less than a millionth of all (counts may be fractions).
+
+    Parameters
+    ----------
+    column_sums : float64 array, shape (K,)
+        Of lambda.
+    eta_total : float
+        Sum of the topics' prior.
+
+    Returns
+    -------
+    bool array, shape (K,)
+
+    Examples
+    --------
+    >>> unused_topics(np.array([2.0, 5.0]), 2.0).tolist()
+    [True, False]
+    """
+    tokens = column_sums - eta_total
+    rounding = eta_total * np.finfo(np.float32).eps
+    return tokens <= max(min(0.5, 1e-6 * tokens.sum()), rounding)
 
 
 @dataclass(frozen=True)
@@ -90,6 +119,8 @@ class FittedModel:
     ('sea',)
     >>> model.topic_word.shape, model.doc_topic.shape
     ((1, 3), (10, 1))
+    >>> model
+    FittedModel(1 topics, 3 words, 10 documents, 2 passes, ELBO -27.443)
     """
 
     def __init__(
@@ -101,6 +132,14 @@ class FittedModel:
     ) -> None:
         self.parameters, self.words = parameters, words
         self.history, self.summary = history, summary
+
+    def __repr__(self) -> str:
+        n_words, n_topics = self.parameters.lambda_rows.shape
+        n_documents = sum(len(part) for part in self.parameters.gamma_parts)
+        text = f"{n_topics} topics, {n_words} words, {n_documents} documents"
+        if self.history:
+            text += f", {self.history[-1].passes:g} passes, ELBO {self.elbo:.6g}"
+        return f"FittedModel({text})"
 
     @classmethod
     def from_result(
@@ -171,16 +210,21 @@ class FittedModel:
         Yields
         ------
         Topic
-            Of equally probable words the one first in the alphabet comes first.
+            Of equally probable words the one first in the alphabet comes first. A topic that
+            nothing uses has none.
         """
         rows, word_ids = self.parameters.lambda_rows, self.parameters.word_ids
         pi = rows.sum(axis=0, dtype=np.float64)
         tokens = np.maximum(pi - self.eta.sum(), 0.0)
         shares = tokens / max(tokens.sum(), 1e-300)
+        unused = unused_topics(pi, float(self.eta.sum()))
         n = min(n, len(rows))
         # A column of a row-major array is slow to read alone.
         for first in range(0, rows.shape[1], 16):
             for k, column in enumerate(np.ascontiguousarray(rows[:, first : first + 16].T), first):
+                if unused[k]:
+                    yield Topic(k, float(shares[k]), (), ())
+                    continue
                 # All that tie with the last place, so that the choice is the alphabet's.
                 least = np.partition(column, -n)[-n] if n else np.inf
                 best = np.flatnonzero(column >= least)
@@ -389,6 +433,7 @@ def summarise(
 ) -> dict[str, Any]:
     """The figures of a fit, as `summary.json` holds them."""
     config, last = result.config, result.history[-1]
+    column_sums = result.lambda_rows.sum(axis=0, dtype=np.float64)
     known = np.isfinite(last.elbo_f)
     n_passes = round(result.passes, 3)
     return {
@@ -397,6 +442,7 @@ def summarise(
         "n_pairs": corpus.n_pairs,
         "n_tokens": corpus.n_tokens,
         "n_topics": config.n_topics,
+        "n_unused_topics": int(unused_topics(column_sums, float(result.eta.sum())).sum()),
         "n_workers": config.n_workers,
         "n_blocks": config.n_blocks,
         "n_passes": int(n_passes) if float(n_passes).is_integer() else n_passes,

@@ -3,6 +3,7 @@
 import argparse
 import functools
 import io
+import logging
 import os
 import subprocess
 import sys
@@ -42,6 +43,20 @@ def end(error: BaseException | None, capsys) -> tuple[int, str]:
 )
 def test_errors_end_a_command_with_one_line(error, code, says, capsys):
     assert end(error, capsys) == (code, says)
+
+
+def test_an_error_calls_a_parameter_by_its_option_only_where_it_is_meant(capsys):
+    error = ParameterError("tol", "must be less than tolerance", 1)
+    assert end(error, capsys) == (2, "name: error: --tol must be less than tolerance, got 1\n")
+
+
+@pytest.mark.parametrize(("quiet", "level"), [(True, logging.ERROR), (False, logging.INFO)])
+def test_decisions_are_told_unless_it_is_to_be_quiet(quiet, level):
+    ours, levels = logging.getLogger("esvi_shm"), []
+    before = ours.level
+    command.run("name", lambda _: levels.append(ours.level), argparse.Namespace(quiet=quiet), {})
+    assert levels == [level]
+    assert ours.level == before
 
 
 def test_a_reader_that_went_away_is_no_error(monkeypatch, capsys):

@@ -107,7 +107,7 @@ def test_attributes_are_of_the_fit_that_was_not_of_the_one_asked_for():
         random_state=0,
     )  # fmt: skip
     assert lda.fit(MATRIX) is lda
-    assert lda.n_passes_ == 4
+    assert (lda.n_passes_, lda.stopped_) == (4, "tol")
     assert [record.passes for record in lda.history_] == [2, 4]
     assert lda.elbo_ == lda.history_[-1].elbo
     np.testing.assert_array_equal(lda.doc_topic_, lda.model_.doc_topic)
@@ -227,15 +227,40 @@ def test_seed_words_reach_the_fit():
     assert first == {"hill", "tree", "path"} and second == {"sea", "ship", "salt"}
 
 
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"n_components": 0}, "n_components must be at least 1, got 0"),
+        ({"doc_topic_prior": 0.0}, "doc_topic_prior must be greater than 0, got 0.0"),
+        ({"doc_topic_prior": [0.1, 0.2]}, "doc_topic_prior must be a number or have 50 values"),
+        ({"topic_word_prior": -1}, "topic_word_prior must be greater than 0, got -1"),
+        ({"topic_word_prior": np.ones(3)}, "topic_word_prior must be a number or have 12 values"),
+        ({"random_state": -1}, "random_state must be at least 0, got -1"),
+        ({"random_state": True}, "random_state must be a whole number, got True"),
+        ({"random_state": "x"}, "random_state must be None, a whole number or a .*, got 'x'"),
+        ({"deterministic": "no"}, "deterministic must be True or False, got 'no'"),
+        ({"deterministic": 1}, "deterministic must be True or False, got 1"),
+        ({"n_workers": -1}, "n_workers must be at least 1, got -1"),
+        ({"n_components": np.True_}, r"n_components must be a whole number, got (np\.)?True"),
+        ({"route": "x"}, "route must be one of"),
+    ],
+)
+def test_errors_call_parameters_as_they_are_called_here(given, message):
+    with pytest.raises(ParameterError, match=f"^{message}"):
+        LDA(**{"n_workers": 1, "random_state": 0, **given}).fit(MATRIX)
+
+
+def test_a_numpy_flag_is_a_flag():
+    config = LDA(deterministic=np.True_, random_state=0)._config()
+    assert config.deterministic is True
+    assert config == FitConfig(deterministic=True)
+
+
 def test_bad_input_is_an_error_before_the_fit():
     with pytest.raises(ParameterError, match="holdout as a share of the documents must lie"):
         LDA(holdout=1.0).fit(MATRIX)
     with pytest.raises(ParameterError, match="patience must come with holdout, got 2"):
         LDA(patience=2).fit(MATRIX)
-    with pytest.raises(ParameterError, match="n_topics"):
-        LDA(n_components=0).fit(MATRIX)
-    with pytest.raises(ParameterError, match="alpha must be a number or have 3 values"):
-        LDA(n_components=3, doc_topic_prior=[0.1, 0.2]).fit(MATRIX)
     with pytest.raises(CorpusError, match="-1"):
         LDA(n_components=3).fit(-MATRIX)
     for nothing in ("", None, "no/such/file.txt", Path("no/such/file.txt")):

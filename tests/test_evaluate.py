@@ -104,6 +104,20 @@ def test_a_report_from_the_shell(model, held_out, tmp_path):
     assert shown["topic diversity"].startswith(f"{told['diversity']:.4f}")
 
 
+def test_an_unused_topic_is_called_so_and_left_out_of_the_mean(model, held_out, capsys):
+    loaded, corpus = store.load(model), read_corpus(held_out)
+    lambda_ = np.column_stack([loaded.lambda_, loaded.eta]).astype(np.float32)
+    parameters = Parameters(lambda_, None, [np.ones((60, 5))], np.full(5, 0.1), loaded.eta)
+    wider = FittedModel(parameters, loaded.words, loaded.history, {})
+    before, after = (evaluate._evaluate(m, corpus, None, 0, 3) for m in (loaded, wider))
+    assert (before.figures["unused_topics"], after.figures["unused_topics"]) == (0, 1)
+    assert after.topics[4]["words"] == [] and math.isnan(after.topics[4]["npmi"])
+    assert after.figures["npmi"] == pytest.approx(before.figures["npmi"])
+    assert after.figures["diversity"] == before.figures["diversity"]
+    evaluate._print_report(after, True)
+    assert capsys.readouterr().out.splitlines()[5].split() == ["4", "0.0%", "nan", "(unused)"]
+
+
 def _digests(folder: Path) -> dict[str, str]:
     return {p.name: hashlib.sha256(p.read_bytes()).hexdigest() for p in folder.iterdir()}
 
@@ -248,7 +262,7 @@ def test_bad_corpora(model, held_out, tmp_path, capsys):
         return one_error([model, path, *more], capsys)
 
     assert "nowhere.txt" in one_error([model, tmp_path / "nowhere.txt"], capsys)
-    assert "bad.txt: empty vocabulary" in says("\n\n")
+    assert "bad.txt: a text must have words" in says("\n\n")
     message = says("ash bay\ncap\n")
     assert "word in common" in message and "'ash'" in message and "'word0'" in message
     reference = tmp_path / "reference.txt"

@@ -188,6 +188,19 @@ def test_interpreted_kernels_are_refused_at_once(tmp_path):
         assert done.stderr.count("\n") == 1
 
 
+def test_unused_topics_are_called_so_in_the_table(tmp_path):
+    out = tmp_path / "model"
+    done = run(write_uci(tmp_path), "--topics", "60", "--out", str(out), "--workers", "1")
+    assert done.returncode == 0, done.stderr
+    lines = [line.split() for line in done.stdout.splitlines()[1:61]]
+    unused = [row for row in lines if row[2:] == ["(unused)"]]
+    summary = json.loads((out / "summary.json").read_text())
+    assert 0 < len(unused) == summary["n_unused_topics"] < 60
+    assert all(row[1] == "0.0%" for row in unused)
+    assert all(word.startswith("word") for row in lines if row not in unused for word in row[2:])
+    assert [not t.words for t in esvi_shm.load(out).topics(3)] == [row in unused for row in lines]
+
+
 def test_max_time_ends_a_fit_early(tmp_path):
     out = tmp_path / "model"
     done = run(
@@ -305,13 +318,16 @@ def test_a_corpus_may_follow_any_option(capsys):
         assert capsys.readouterr().err.endswith(f"argument {says}\n")
 
 
-def test_what_has_no_effect_is_one_line_on_standard_error(tmp_path):
+def test_decisions_and_what_has_no_effect_are_one_line_each_on_standard_error(tmp_path):
+    corpus = tmp_path / "x.svm"
+    corpus.write_text("1 1:2 2:1\n2 2:3\n")
     done = run(
-        write_uci(tmp_path), "--topics", "2", "--plan", "--refold-after", "3,200",
+        str(corpus), "--topics", "2", "--plan", "--refold-after", "3,200",
         "--inference", "vb", "--cvb0-passes", "5", "--workers", "1",
     )  # fmt: skip
     assert done.returncode == 0
-    assert [line for line in done.stderr.splitlines() if line.startswith("WARNING")] == [
+    assert re.findall("^(?:INFO|WARNING).*", done.stderr, re.M) == [
+        f"INFO: {corpus}: word ids begin with 1, since no 0 occurs (else give first_id)",
         "WARNING: cvb0_passes has no effect with inference vb",
         "WARNING: refold_after 200 has no effect in 100 passes",
     ]
@@ -486,6 +502,7 @@ def test_the_first_signal_saves_what_there_is(number, tmp_path):
     stdout, stderr = process.communicate()
     assert process.returncode == 0, stderr
     assert f"stopped by {number.name}" in stdout
+    assert stderr.count(f"WARNING: the fit was ended by {number.name} after ") == 1
     model = esvi_shm.load(out)
     assert model.summary["stopped"] == number.name
     np.testing.assert_allclose(

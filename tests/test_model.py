@@ -46,6 +46,29 @@ def test_topics_are_ranked_and_ties_go_by_the_alphabet(order):
     assert (first.number, second.number) == (0, 1)
 
 
+def test_a_topic_that_nothing_uses_has_no_words(monkeypatch):
+    """Whatever is left of it is rounding, of which a ranking would be chance."""
+    eta, noise = np.full(4, 0.3), np.array([3e-9, -3e-9, 6e-9, 0])
+    for tokens, unused in [(0.0, True), (1e-3, True), (0.4, True), (0.6, False), (20.0, False)]:
+        lambda_ = np.column_stack([eta + noise, eta + 1e6, eta + tokens / 4]).astype(np.float32)
+        parameters = Parameters(lambda_, None, [np.ones((1, 3))], np.ones(3), eta)
+        topics = FittedModel(parameters, WORDS, [], {}).topics(2)
+        assert [len(topic.words) for topic in topics] == [0, 2, 0 if unused else 2]
+        assert [len(topic.weights) for topic in topics] == [0, 2, 0 if unused else 2]
+        assert [topic.number for topic in topics] == [0, 1, 2]
+        # Where counts are small fractions, half of one is not little.
+        small = model_module.unused_topics(1e-3 * np.array([1.2, 4e6, 1.2 + tokens]), 1.2e-3)
+        assert small.tolist() == [True, False, tokens < 4 * 1e-6 * 1e6]
+
+
+def test_the_repr_tells_its_sizes():
+    text = "2 topics, 4 words, 3 documents, 2 passes, ELBO -7"
+    assert repr(model_of(None)) == repr(model_of([2, 0, 3, 1])) == f"FittedModel({text})"
+    model = model_of(None)
+    model.history = []
+    assert repr(model) == "FittedModel(2 topics, 4 words, 3 documents)"
+
+
 def test_any_number_of_top_words():
     model = model_of(None)
     assert [len(topic.words) for topic in model.topics(99)] == [4, 4]
@@ -103,7 +126,8 @@ RESULT = Result(
 def test_the_summary_is_of_the_last_evaluation():
     expected = {
         "n_documents": 2, "n_words": 4, "n_pairs": 5, "n_tokens": 9,
-        "n_topics": 2, "n_workers": 3, "n_blocks": 4, "n_passes": 2, "stopped": "tol",
+        "n_topics": 2, "n_unused_topics": 0, "n_workers": 3, "n_blocks": 4, "n_passes": 2,
+        "stopped": "tol",
         "elbo": -45.0, "elbo_f": -46.0, "elbo_per_token": -5.0,
         "holdout_perplexity": 321.0, "holdout": {"source": "other"},
         "alpha_mean": 0.1, "eta_mean": 0.5,
@@ -116,6 +140,11 @@ def test_the_summary_is_of_the_last_evaluation():
     assert summary == expected
     assert isinstance(summary["n_passes"], int)
     assert json.loads(json.dumps(summary)) == expected
+
+
+def test_the_summary_counts_unused_topics():
+    rows = np.column_stack([RESULT.lambda_rows, RESULT.eta]).astype(np.float32)
+    assert summarise(replace(RESULT, lambda_rows=rows), CORPUS)["n_unused_topics"] == 1
 
 
 def test_the_summary_of_a_fit_cut_short():

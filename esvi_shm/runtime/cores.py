@@ -13,7 +13,7 @@ def _quota(group: Path) -> float | None:
             quota, period = " ".join((group / file).read_text() for file in files).split()
         except (OSError, ValueError):
             continue
-        if quota.isdigit() and int(period):  # no limit is "max", or -1
+        if quota.isdigit() and period.isdigit() and int(period):  # no limit is "max", or -1
             return int(quota) / int(period)
     return None
 

@@ -23,6 +23,7 @@ every end no worker and no segment is left.
 """
 
 import contextlib
+import logging
 import math
 import os
 import time
@@ -50,6 +51,8 @@ from esvi_shm.shared.segments import Run
 LOOK = 0.05
 #: Seconds between two looks at the workers' signs of life.
 WATCH = 1.0
+
+_log = logging.getLogger(__name__)
 
 
 class Home:
@@ -182,7 +185,10 @@ class Home:
                     continue
             self._evaluate()
             if self.signals.received is not None:
-                return self.signals.received.name
+                # From Python nothing else tells that the passes are not those asked for.
+                name, passes = self.signals.received.name, self.history[-1].passes
+                _log.warning("the fit was ended by %s after %.4g passes", name, passes)
+                return name
             if config.max_time is not None and self.fit_seconds >= config.max_time:
                 return "max_time"
             if self._has_settled() and self._change() < config.tol:

@@ -32,6 +32,13 @@ def test_it_is_found_by_its_name(name):
         families.find("none")
 
 
+def test_it_can_tell_before_a_fit_what_it_will_do(name):
+    model = families.find(name)
+    assert model.without_effect(FitConfig(family=name)) == []  # the defaults all have one
+    few, many = (fitted(name).layout.model.scratch_bytes(n) for n in (10, 1000))
+    assert 0 <= few <= many < 10**9
+
+
 def test_its_arrays_are_valid(name):
     fit = fitted(name)
     Table(fit.layout.model.shared_specs())

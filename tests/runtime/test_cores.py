@@ -22,6 +22,8 @@ from tests.shared.test_preflight import machine
         ("0::/", {"cpu.max": "9900000 100000"}, 8),
         ("0::/", {"cpu.max": "10000 100000"}, 1),  # a tenth of a core
         ("0::/", {"cpu.max": "nonsense"}, 8),
+        ("0::/", {"cpu.max": "100000 nonsense"}, 8),
+        ("0::/", {"cpu.max": "100000 0"}, 8),
         # Its own group, and those above it: the least of all quotas.
         ("0::/a/b", {"a/b/cpu.max": "200000 100000"}, 2),
         ("0::/a/b", {"a/cpu.max": "200000 50000", "a/b/cpu.max": "600000 100000"}, 4),
