@@ -8,11 +8,13 @@ import contextlib
 import io
 import logging
 import os
+import signal
 import sys
 from collections.abc import Callable, Iterable, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from esvi_shm.errors import EsviError, ParameterError
+from esvi_shm.runtime.signals import ASKING_TO_STOP, Signals
 
 if TYPE_CHECKING:
     from esvi_shm.corpus import Corpus
@@ -155,6 +157,25 @@ def run(
         sys.stdout.reconfigure(errors="backslashreplace")
     level = logging.ERROR if given.quiet else logging.WARNING
     logging.basicConfig(level=level, format="%(levelname)s: %(message)s", stream=sys.stderr)
+    with Signals(at_once=True) as signals:
+        return _done(name, work, given, parameters, signals)
+
+
+def end(code: int) -> NoReturn:
+    """End the process with an exit code, which a Ctrl-C that comes only now does not change."""
+    for number in ASKING_TO_STOP:
+        signal.signal(number, signal.SIG_IGN)
+    sys.exit(code)
+
+
+def _done(
+    name: str,
+    work: Callable[[argparse.Namespace], None],
+    given: argparse.Namespace,
+    parameters: Mapping[str, str],
+    signals: Signals,
+) -> int:
+    """Do the work, and tell how it ended."""
     try:
         work(given)
         sys.stdout.flush()
@@ -163,7 +184,7 @@ def run(
         return error.exit_code
     except KeyboardInterrupt:
         _tell(f"{name}: interrupted")
-        return 130
+        return 128 + (signals.received or signal.SIGINT)
     except BrokenPipeError:
         # Whoever read the results has read enough; the interpreter must not flush again.
         # (Pipes to workers and lines of progress end otherwise: see `processes`, `progress`.)

@@ -4,8 +4,14 @@ Parses, calls, prints. Only the standard library is imported at the top, so that
 --version answer at once.
 """
 
+import signal
+
+if __name__ == "__main__" and signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+    # Python would print where a Ctrl-C struck. Before `command.run`, which takes care of it, there
+    # is nothing to clean up: it just ends the process.
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+
 import argparse
-import sys
 from dataclasses import fields
 from typing import TYPE_CHECKING
 
@@ -24,8 +30,8 @@ examples:
   python -m esvi_shm.fit counts.mtx --plan               only say how much memory it takes
 
 Topics and results go to standard output, progress to standard error. Exit codes: 0 done,
-1 failed, 2 bad input, 130 or 143 aborted by a second Ctrl-C or SIGTERM (the first one ends the
-fit early and saves what there is).
+1 failed, 2 bad input, 130 or 143 aborted: by Ctrl-C or SIGTERM before the fit begins, and by a
+second one in the fit or while it is saved (the first ends the fit early and saves what there is).
 """
 
 
@@ -182,6 +188,7 @@ def _run(given: argparse.Namespace) -> None:
     from esvi_shm.model import FittedModel
     from esvi_shm.progress import Progress
     from esvi_shm.runtime import engine
+    from esvi_shm.runtime.signals import Signals
 
     config = _config(given)
     engine.check(config)
@@ -198,9 +205,12 @@ def _run(given: argparse.Namespace) -> None:
             return
         if given.out is not None and corpus.vocabulary is not None:
             store.check_words(corpus.vocabulary)
-        model = FittedModel.from_result(engine.fit(corpus, config, progress), corpus)
-        if given.out is not None:
-            store.save(model, given.out)
+        result = engine.fit(corpus, config, progress)
+        # As in the fit: what there is is saved at the first signal, and printed.
+        with Signals():
+            model = FittedModel.from_result(result, corpus)
+            if given.out is not None:
+                store.save(model, given.out)
         progress.log("summary", **model.summary)
     _print_results(model, given.top_words)
     if given.out is not None:
@@ -213,4 +223,4 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    command.end(main())
