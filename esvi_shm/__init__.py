@@ -7,9 +7,12 @@ Names are imported when they are first used: a worker process imports this packa
 must not wait for scikit-learn.
 """
 
-from typing import TYPE_CHECKING, Any
+# The one of `typing`, which takes longer to import than all that is here.
+TYPE_CHECKING = False
 
 if TYPE_CHECKING:
+    from typing import Any
+
     from esvi_shm.corpus import Corpus, read_corpus
     from esvi_shm.estimators import LDA
     from esvi_shm.store import load
@@ -26,7 +29,7 @@ _HOMES = {
 __all__ = ["LDA", "Corpus", "__version__", "load", "read_corpus"]
 
 
-def __getattr__(name: str) -> Any:
+def __getattr__(name: str) -> "Any":
     if name not in _HOMES:
         raise AttributeError(f"module 'esvi_shm' has no attribute {name!r}")
     import importlib

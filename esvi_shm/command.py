@@ -8,12 +8,14 @@ import contextlib
 import io
 import logging
 import os
+import signal
 import sys
 import tempfile
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import TYPE_CHECKING, Any, BinaryIO
+from typing import TYPE_CHECKING, Any, BinaryIO, NoReturn
 
 from esvi_shm.errors import EsviError, ParameterError
+from esvi_shm.runtime.signals import ASKING_TO_STOP, Signals
 
 if TYPE_CHECKING:
     from esvi_shm.corpus import Corpus
@@ -232,6 +234,28 @@ def run(
     before = ours.level
     ours.setLevel(logging.ERROR if given.quiet else logging.INFO)
     try:
+        with Signals(at_once=True) as signals:
+            return _done(name, work, given, parameters, signals)
+    finally:
+        ours.setLevel(before)
+
+
+def end(code: int) -> NoReturn:
+    """End the process with an exit code, which a Ctrl-C that comes only now does not change."""
+    for number in ASKING_TO_STOP:
+        signal.signal(number, signal.SIG_IGN)
+    sys.exit(code)
+
+
+def _done(
+    name: str,
+    work: Callable[[argparse.Namespace], None],
+    given: argparse.Namespace,
+    parameters: Mapping[str, str],
+    signals: Signals,
+) -> int:
+    """Do the work, and tell how it ended."""
+    try:
         work(given)
         sys.stdout.flush()
     except EsviError as error:
@@ -239,7 +263,7 @@ def run(
         return error.exit_code
     except KeyboardInterrupt:
         _tell(f"{name}: interrupted")
-        return 130
+        return 128 + (signals.received or signal.SIGINT)
     except BrokenPipeError:
         # Whoever read the results has read enough; the interpreter must not flush again.
         # (Pipes to workers and lines of progress end otherwise: see `processes`, `progress`.)
@@ -252,8 +276,6 @@ def run(
         except OSError:
             sys.stdout = None  # as above
         return 1
-    finally:
-        ours.setLevel(before)
     return 0
 
 

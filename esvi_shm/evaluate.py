@@ -4,10 +4,16 @@ Parses, calls, prints; `esvi_shm.metrics` does the work. Only the standard libra
 the top, so that --help and --version answer at once.
 """
 
+import signal
+
+if __name__ == "__main__" and signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+    # Python would print where a Ctrl-C struck. Before `command.run`, which takes care of it, there
+    # is nothing to clean up: it just ends the process.
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+
 import argparse
 import json
 import math
-import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -331,4 +337,4 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    command.end(main())

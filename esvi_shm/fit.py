@@ -4,8 +4,14 @@ Parses, calls, prints. Only the standard library is imported at the top, so that
 --version answer at once.
 """
 
+import signal
+
+if __name__ == "__main__" and signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+    # Python would print where a Ctrl-C struck. Before `command.run`, which takes care of it, there
+    # is nothing to clean up: it just ends the process.
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+
 import argparse
-import sys
 from dataclasses import fields
 from typing import TYPE_CHECKING, Any
 
@@ -28,9 +34,10 @@ examples:
 
 Topics and results go to standard output, progress and warnings to standard error.
 
-Exit codes: 0 done, 1 failed, 2 bad input, 130 or 143 aborted by a second Ctrl-C or SIGTERM. The
-first Ctrl-C, SIGTERM or SIGHUP ends the fit early, prints and saves what there is, and the exit
-code is 0: a warning, the last lines and `stopped` in summary.json say so.
+Exit codes: 0 done, 1 failed, 2 bad input, 130 or 143 aborted: by Ctrl-C or SIGTERM before the fit
+begins, and by a second one in the fit or while it is saved. The first Ctrl-C, SIGTERM or SIGHUP in
+the fit ends it early, prints and saves what there is, and the exit code is 0: a warning, the last
+lines and `stopped` in summary.json say so.
 """
 
 
@@ -338,6 +345,7 @@ def _run(given: argparse.Namespace) -> None:
     from esvi_shm.model import FittedModel
     from esvi_shm.progress import Progress
     from esvi_shm.runtime import engine, memory
+    from esvi_shm.runtime.signals import Signals
 
     config = _config(given)
     engine.check(config, given.holdout is not None)
@@ -357,9 +365,12 @@ def _run(given: argparse.Namespace) -> None:
         if given.out is not None and corpus.vocabulary is not None:
             store.check_words(corpus.vocabulary)
         result = engine.fit(corpus, config, progress, held_out)
-        model = FittedModel.from_result(result, corpus, held_out.describe() if held_out else None)
-        if given.out is not None:
-            store.save(model, given.out)
+        # As in the fit: what there is is saved at the first signal, and printed.
+        with Signals():
+            about = held_out.describe() if held_out else None
+            model = FittedModel.from_result(result, corpus, about)
+            if given.out is not None:
+                store.save(model, given.out)
         progress.log("summary", **model.summary)
     _print_results(model, given.top_words)
     if given.out is not None:
@@ -372,4 +383,4 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    command.end(main())

@@ -4,20 +4,19 @@ Shared memory and lock files are left only where every process of a run was kill
 once. Runs that are alive are spared, with their kernels, and so is everything of other users.
 """
 
+import signal
+
+if __name__ == "__main__" and signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+    # Python would print where a Ctrl-C struck. Before `command.run`, which takes care of it, there
+    # is nothing to clean up: it just ends the process.
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+
 import argparse
 
+from esvi_shm import command
 
-def main(arguments: list[str] | None = None) -> int:
-    """Remove what no live process holds, print it, and return 0."""
-    parser = argparse.ArgumentParser(
-        prog="python -m esvi_shm.gc",
-        description="Remove what no live process of yours holds: shared memory of dead runs "
-        "(/dev/shm/esvi-*), their lock files (esvi-*/*.lock in $XDG_RUNTIME_DIR, /run/user/UID or "
-        "/tmp), and compiled kernels of other versions of this package (kernels-* in "
-        "$XDG_CACHE_HOME/esvi_shm or ~/.cache/esvi_shm).",
-    )
-    parser.parse_args(arguments)
 
+def _run(given: argparse.Namespace) -> None:
     from esvi_shm.cache import remove_other_versions
     from esvi_shm.shared.runs import remove_leftovers
 
@@ -26,8 +25,20 @@ def main(arguments: list[str] | None = None) -> int:
         print(f"removed {path}")
     if not removed:
         print("nothing to remove")
-    return 0
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Remove what no live process holds, print it, and return the exit code."""
+    parser = argparse.ArgumentParser(
+        prog="python -m esvi_shm.gc",
+        description="Remove what no live process of yours holds: shared memory of dead runs "
+        "(/dev/shm/esvi-*), their lock files (esvi-*/*.lock in $XDG_RUNTIME_DIR, /run/user/UID or "
+        "/tmp), and compiled kernels of other versions of this package (kernels-* in "
+        "$XDG_CACHE_HOME/esvi_shm or ~/.cache/esvi_shm).",
+    )
+    parser.set_defaults(quiet=False)
+    return command.run("esvi_shm.gc", _run, parser.parse_args(arguments), {})
 
 
 if __name__ == "__main__":
-    raise SystemExit(main())
+    command.end(main())

@@ -4,8 +4,14 @@ Parses, calls, prints. Only the standard library is imported at the top, so that
 --version answer at once.
 """
 
+import signal
+
+if __name__ == "__main__" and signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+    # Python would print where a Ctrl-C struck. Before `command.run`, which takes care of it, there
+    # is nothing to clean up: it just ends the process.
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+
 import argparse
-import sys
 import time
 from typing import TYPE_CHECKING, Any
 
@@ -125,4 +131,4 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    command.end(main())

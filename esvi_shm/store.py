@@ -33,6 +33,7 @@ import esvi_shm
 from esvi_shm.errors import ModelError
 from esvi_shm.model import FittedModel, Parameters
 from esvi_shm.runtime.record import Record
+from esvi_shm.runtime.signals import finishing
 
 FORMAT_VERSION = 1
 MANIFEST = "manifest.json"
@@ -70,7 +71,8 @@ def check_target(folder: str | os.PathLike[str]) -> Path:
         parent = parent.parent
     try:
         # Permission bits do not tell of a read-only or special file system; trying does.
-        os.rmdir(tempfile.mkdtemp(prefix=f".{target.name}.", dir=parent))
+        with finishing():
+            os.rmdir(tempfile.mkdtemp(prefix=f".{target.name}.", dir=parent))
     except OSError as error:
         raise ModelError(f"{target}: cannot write in {parent}: {error.strerror}") from None
     return target
@@ -106,17 +108,20 @@ def save(model: FittedModel, folder: str | os.PathLike[str]) -> None:
         If the place is not fit for it, or a word holds a line break. Nothing is changed then.
     OSError
         If the disk is full. An older model stays as it was.
+    Interrupted
+        At the second signal, likewise; at the first, the model is saved before it takes effect.
     """
     target = check_target(folder)
     check_words(model.words)
     target.parent.mkdir(parents=True, exist_ok=True)
-    with _locked(target.absolute().parent, fcntl.LOCK_EX):
+    with _locked(target.absolute().parent, fcntl.LOCK_EX), finishing() as signals:
         repair(target)
         fresh, old = _beside(target, "new"), _beside(target, "old")
         shutil.rmtree(fresh, ignore_errors=True)
-        fresh.mkdir()
         try:
+            fresh.mkdir()
             _write_all(model, fresh)
+            signals.may_abort = False  # what is left takes no time
             if target.exists():
                 os.rename(target, old)
             os.rename(fresh, target)

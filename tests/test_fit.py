@@ -529,6 +529,58 @@ def test_the_second_signal_aborts(tmp_path):
     assert not any(_alive(pid) for pid in children)
 
 
+def test_a_burst_of_signals_in_the_passes_aborts_with_one_line(tmp_path):
+    process, out = _start_long_fit(tmp_path)
+    children = [int(pid) for pid in _children(process.pid) if _is_worker(pid)]
+    for pid in children:
+        os.kill(pid, signal.SIGSTOP)  # see above
+    for _ in range(6):
+        os.kill(process.pid, signal.SIGINT)
+        while _alive(process.pid) and _pending(process.pid, signal.SIGINT):
+            pass
+    _, stderr = process.communicate()
+    # A shell says 130 of both; the second is for one in the moment before the interpreter ends.
+    assert process.returncode in (130, -signal.SIGINT), stderr
+    last = stderr.splitlines()[-1]
+    assert last == "esvi_shm.fit: error: stopped by the second signal; nothing was saved"
+    assert "Traceback" not in stderr
+    assert not out.exists()
+    assert not any(_alive(pid) for pid in children)
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_burst_of_signals_among_the_imports_ends_with_one_line(number, tmp_path):
+    """Raised within the import of compiled code, an exception would be printed by that code."""
+    process = subprocess.Popen(
+        command(write_uci(tmp_path), "--out", str(tmp_path / "model")),
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+    )  # fmt: skip
+    while "numpy" not in Path(f"/proc/{process.pid}/maps").read_text():
+        assert process.poll() is None
+    for _ in range(6):
+        os.kill(process.pid, number)
+    stdout, stderr = process.communicate()
+    assert (process.returncode, stdout) == (128 + number, "")
+    assert stderr == "esvi_shm.fit: interrupted\n"
+    assert sorted(os.listdir(tmp_path)) == ["docword.tea.txt", "vocab.tea.txt"]
+
+
+@pytest.mark.parametrize("module", ["fit", "evaluate", "gc"])
+def test_a_ctrl_c_before_all_is_imported_just_ends_the_command(module):
+    code = (
+        "import os, runpy, signal, sys\n"
+        "signal.signal(signal.SIGINT, signal.default_int_handler)\n"
+        "class Striking:\n"
+        "    def find_spec(self, name, *rest):\n"
+        "        if name == 'argparse': os.kill(os.getpid(), signal.SIGINT)\n"
+        "sys.modules.pop('argparse', None)\n"
+        "sys.meta_path.insert(0, Striking())\n"
+        f"runpy.run_module('esvi_shm.{module}', run_name='__main__', alter_sys=True)\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert (done.returncode, done.stderr) == (-signal.SIGINT, "")
+
+
 def _children(pid: int) -> list[str]:
     return Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
 

@@ -16,10 +16,11 @@ import esvi_shm
 from esvi_shm import store
 from esvi_shm.config import FitConfig
 from esvi_shm.corpus import Corpus
-from esvi_shm.errors import ModelError
+from esvi_shm.errors import Interrupted, ModelError
 from esvi_shm.model import FittedModel, Parameters
 from esvi_shm.runtime import engine
 from esvi_shm.runtime.record import Record
+from esvi_shm.runtime.signals import ASKING_TO_STOP
 
 FILES = {
     "manifest.json",
@@ -400,3 +401,87 @@ def test_a_full_disk_leaves_the_older_model(tmp_path, monkeypatch):
         store.save(make_model(2.0), tmp_path / "m")
     assert os.listdir(tmp_path) == ["m"]
     assert value_of(tmp_path / "m") == 1.0
+
+
+@pytest.fixture
+def signals_are_not_ignored():
+    """As they are for tests that a shell runs in the background."""
+    before = {number: signal.getsignal(number) for number in ASKING_TO_STOP}
+    for number in ASKING_TO_STOP:
+        signal.signal(number, signal.default_int_handler)
+    yield
+    for number, handler in before.items():
+        signal.signal(number, handler)
+
+
+@pytest.mark.usefixtures("signals_are_not_ignored")
+@pytest.mark.parametrize("number", ASKING_TO_STOP)
+@pytest.mark.parametrize("step", [0, 3, 9])
+def test_the_first_signal_takes_effect_when_the_model_is_saved(number, step, tmp_path, monkeypatch):
+    store.save(make_model(1.0), tmp_path / "m")
+    strike_at(step, [number], monkeypatch)
+    with pytest.raises(KeyboardInterrupt):  # what the handler does that was there before
+        store.save(make_model(2.0), tmp_path / "m")
+    assert os.listdir(tmp_path) == ["m"]
+    assert value_of(tmp_path / "m") == 2.0
+
+
+@pytest.mark.usefixtures("signals_are_not_ignored")
+@pytest.mark.parametrize("older", [False, True])
+@pytest.mark.parametrize("step", [0, 3, 8])
+def test_a_burst_of_signals_leaves_nothing_half_saved(step, older, tmp_path, monkeypatch):
+    """The second one aborts, and those behind do not disturb the cleaning up."""
+    if older:
+        store.save(make_model(1.0), tmp_path / "m")
+    left = strike_at(step, [signal.SIGINT] * 5, monkeypatch)
+    remove, removals = shutil.rmtree, []
+
+    def struck_too(*arguments, **options):
+        if left[0] < 0:
+            removals.append(arguments)
+            signal.raise_signal(signal.SIGINT)
+        remove(*arguments, **options)
+
+    monkeypatch.setattr(shutil, "rmtree", struck_too)
+    with pytest.raises(Interrupted) as caught:
+        store.save(make_model(2.0), tmp_path / "m")
+    monkeypatch.undo()
+    assert caught.value.exit_code == 130
+    assert removals
+    assert os.listdir(tmp_path) == ["m"] * older
+    if older:
+        assert value_of(tmp_path / "m") == 1.0
+
+
+@pytest.mark.usefixtures("signals_are_not_ignored")
+def test_a_swap_that_has_begun_is_finished_whatever_comes(tmp_path, monkeypatch):
+    store.save(make_model(1.0), tmp_path / "m")
+    rename, calls = os.rename, []
+
+    def struck(source, target):
+        calls.append(source)
+        for _ in range(3):
+            signal.raise_signal(signal.SIGTERM)
+        rename(source, target)
+
+    monkeypatch.setattr(os, "rename", struck)
+    with pytest.raises(KeyboardInterrupt):
+        store.save(make_model(2.0), tmp_path / "m")
+    assert len(calls) == 2
+    assert os.listdir(tmp_path) == ["m"]
+    assert value_of(tmp_path / "m") == 2.0
+
+
+def strike_at(step, numbers, monkeypatch):
+    """Raise signals before the given file of a save reaches the disk; return what is left to it."""
+    fsync, left = os.fsync, [step]
+
+    def struck(descriptor):
+        left[0] -= 1
+        if left[0] == -1:
+            for number in numbers:
+                signal.raise_signal(number)
+        fsync(descriptor)
+
+    monkeypatch.setattr(os, "fsync", struck)
+    return left

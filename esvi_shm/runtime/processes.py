@@ -84,11 +84,11 @@ class Workers:
                 pass_fds=[theirs.fileno(), setup.bell],
                 env=environment,
             )
+            self._processes.append(process)
+            self._pipes.append(ours)
         finally:
             signal.pthread_sigmask(signal.SIG_SETMASK, before)
         theirs.close()
-        self._processes.append(process)
-        self._pipes.append(ours)
         pidfd = os.pidfd_open(process.pid)
         self._pidfds.append(pidfd)
         self._of_descriptor[pidfd] = setup.worker

@@ -1,7 +1,21 @@
-"""Requests to stop that reach the main process as signals."""
+"""Requests to stop that reach the main process as signals.
 
+    Signals()                in a fit, in a save: the first is noted, the second raises Interrupted
+    Signals(at_once=True)    around a command: the first raises KeyboardInterrupt
+    finishing()              what is inside is finished first, then the signal does what it does
+
+They nest; the innermost has the word. Once one has raised, what follows within a second (a key
+held down, a batch system that sends to all) is the same request: an exception more, out of the
+middle of the cleaning up, would leave something behind.
+"""
+
+import contextlib
 import signal
+import sys
 import threading
+import time
+from collections.abc import Iterator
+from types import FrameType
 from typing import Any
 
 from esvi_shm.errors import Interrupted
@@ -9,29 +23,111 @@ from esvi_shm.errors import Interrupted
 #: Signals that ask the main process to stop; workers leave them to it.
 ASKING_TO_STOP = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
+#: Seconds in which signals belong to the one that has raised.
+BURST = 1.0
+#: Seconds until a signal that came at a bad moment is tried again.
+AGAIN = 0.02
+
 
 class Signals:
-    """The first request to stop sets `received`; the second raises Interrupted."""
+    """Takes care of signals while its context lasts; only in the main thread.
 
-    def __init__(self) -> None:
+    Parameters
+    ----------
+    at_once : bool
+        The first signal raises KeyboardInterrupt, but never within an import: C code there
+        prints it and goes on, or fails with an error of its own.
+
+    Attributes
+    ----------
+    received : signal.Signals or None
+        The first request.
+    may_abort : bool
+        False: what is under way now is finished, however many signals come.
+    """
+
+    # Handlers belong to the process, and so does what the contexts know of each other.
+    _depth = 0
+    _raised = -BURST
+
+    def __init__(self, at_once: bool = False) -> None:
         self.received: signal.Signals | None = None
+        self.may_abort = True
+        self._at_once = at_once
         self._before: dict[signal.Signals, Any] = {}
+        self._frame: FrameType | None = None
+        self._told_before: Any = None
 
-    def _handle(self, number: int, frame: Any) -> None:
-        if self.received is not None:
+    def _handle(self, number: int, frame: FrameType | None) -> None:
+        if time.monotonic() - Signals._raised < BURST:
+            return
+        first = self.received is None
+        self.received = self.received or signal.Signals(number)
+        if self._at_once:
+            self._interrupt(number, frame)
+        elif self.may_abort and not first:
+            Signals._raised = time.monotonic()
             interrupted = Interrupted("stopped by the second signal; nothing was saved")
             interrupted.exit_code = 128 + number
             raise interrupted
-        self.received = signal.Signals(number)
+
+    def _interrupt(self, number: int, frame: FrameType | None) -> None:
+        """Raise now, or later where that would be lost."""
+        if self._is_importing(frame):
+            signal.setitimer(signal.ITIMER_REAL, AGAIN)
+            return
+        Signals._raised = time.monotonic()
+        raise KeyboardInterrupt
+
+    def _try_again(self, number: int, frame: FrameType | None) -> None:
+        if self.received is not None:
+            self._interrupt(self.received, frame)
+
+    def _lost(self, told: Any) -> None:
+        """A finaliser cannot raise: Python would only print what the signal raised there."""
+        if told.exc_type is KeyboardInterrupt:
+            signal.setitimer(signal.ITIMER_REAL, AGAIN)
+        else:
+            self._told_before(told)
+
+    def _is_importing(self, frame: FrameType | None) -> bool:
+        while frame is not None and frame is not self._frame:
+            if frame.f_code.co_filename == "<frozen importlib._bootstrap>":
+                return True
+            frame = frame.f_back
+        return False
 
     def __enter__(self) -> "Signals":
-        if threading.current_thread() is threading.main_thread():
-            for number in ASKING_TO_STOP:
-                # A signal that is ignored (nohup) stays ignored.
-                if signal.getsignal(number) is not signal.SIG_IGN:
-                    self._before[number] = signal.signal(number, self._handle)
+        if threading.current_thread() is not threading.main_thread():
+            return self
+        if Signals._depth == 0:
+            Signals._raised = -BURST
+        Signals._depth += 1
+        for number in ASKING_TO_STOP:
+            # A signal that is ignored (nohup) stays ignored.
+            if signal.getsignal(number) is not signal.SIG_IGN:
+                self._before[number] = signal.signal(number, self._handle)
+        if self._at_once:
+            self._frame = sys._getframe(1)
+            self._before[signal.SIGALRM] = signal.signal(signal.SIGALRM, self._try_again)
+            self._told_before, sys.unraisablehook = sys.unraisablehook, self._lost
         return self
 
     def __exit__(self, *exception: object) -> None:
+        if threading.current_thread() is not threading.main_thread():
+            return
+        if self._at_once:
+            signal.setitimer(signal.ITIMER_REAL, 0)
+            sys.unraisablehook, self._frame = self._told_before, None
         for number, handler in self._before.items():
             signal.signal(number, handler)
+        Signals._depth -= 1
+
+
+@contextlib.contextmanager
+def finishing() -> Iterator[Signals]:
+    """Finish what is inside before a signal takes its effect; a second one raises Interrupted."""
+    with Signals() as signals:
+        yield signals
+    if signals.received is not None:
+        signal.raise_signal(signals.received)
