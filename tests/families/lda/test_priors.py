@@ -95,6 +95,42 @@ def test_the_bound_never_falls_and_the_sums_hold(storage, case, learn, symmetric
             assert worker.rule.eta_total == pytest.approx(new_eta.sum())
 
 
+def climb(value, target, *start):
+    """Where `priors.climb` ends, and all that it tried."""
+    tried = []
+
+    def measure(prior):
+        tried.append(prior.copy())
+        yield "a command"
+        return value(prior), target(prior)
+
+    script = priors.climb(measure, np.array(start))
+    while True:
+        try:
+            assert next(script) == "a command"
+        except StopIteration as stop:
+            return stop.value, np.array(tried)
+
+
+def test_a_climb_stays_where_float32_can_follow():
+    end, tried = climb(lambda x: -np.log(x).sum(), lambda x: 0 * x, 2e-4, 1e-5)
+    assert (end == 1e-6).all() and (tried >= 1e-6).all()
+    end, tried = climb(lambda x: np.log(x).sum(), lambda x: np.inf * x, 2e4, 1e5)
+    assert (end == 1e6).all() and (tried <= 1e6).all()
+
+
+def test_a_climb_lengthens_steps_that_pay_and_shortens_others():
+    # The fixed point goes a tenth (of the logarithm) of the way to 1 at each step.
+    end, tried = climb(lambda x: -(np.log(x[0]) ** 2), lambda x: x**0.9, 0.5)
+    assert len(tried) == 1 + priors.TRIALS and 0.9 < end[0] <= 1.01
+    # It overshoots six times.
+    end, tried = climb(lambda x: -(np.log(x[0]) ** 2), lambda x: x**-5.0, 0.7)
+    assert 0.7 < end[0] < 1.2 and tried[1] > 2
+    # And where no step pays, nothing moves.
+    end, tried = climb(lambda x: 1.0, lambda x: 2 * x, 0.7)
+    assert end[0] == 0.7 and len(tried) > 2
+
+
 @storages
 def test_the_best_priors_of_the_margins_are_found(storage):
     """Many rests with phi as it is: the maximum, by the gradient."""
