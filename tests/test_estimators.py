@@ -75,6 +75,7 @@ def test_every_parameter_reaches_the_fit():
         "n_components": 7, "doc_topic_prior": 0.2, "topic_word_prior": 0.3, "n_workers": 3,
         "n_passes": 11, "tol": 0.0, "evaluate_every": 4, "max_time": 9.0, "inference": "vb",
         "cvb0_passes": 3, "temper_passes": 2, "refold_after": (1, 2),
+        "repair_after": (5,), "restarts": 2, "restart_passes": 6,
         "storage": "full", "start": "random", "route": "ring", "n_blocks": 5,
         "deterministic": True, "random_state": np.int64(6),
     }  # fmt: skip
@@ -82,6 +83,7 @@ def test_every_parameter_reaches_the_fit():
     assert LDA(**given)._config() == FitConfig(
         n_topics=7, alpha=0.2, eta=0.3, n_workers=3, n_passes=11, tol=0.0, evaluate_every=4,
         max_time=9.0, inference="vb", cvb0_passes=3, temper_passes=2, refold_after=(1, 2),
+        repair_after=(5,), restarts=2, restart_passes=6,
         storage="full", start="random", route="ring", n_blocks=5,
         deterministic=True, seed=6,
     )  # fmt: skip
