@@ -160,6 +160,29 @@ def test_priors_from_the_shell(tmp_path, capsys):
     assert "--alpha must be a number or a vector" in capsys.readouterr().err
 
 
+def test_restarts_and_repairs_are_told(tmp_path):
+    out = tmp_path / "model"
+    done = run(
+        write_uci(tmp_path), "--topics", "4", "--passes", "12", "--workers", "1", "--tol", "0",
+        "--inference", "vb", "--restarts", "2", "--restart-passes", "3", "--repair-after", "6",
+        "--evaluate-every", "0", "--out", str(out), "--log-json", str(tmp_path / "log"),
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    summary = json.loads((out / "summary.json").read_text())
+    assert summary["n_passes"] == 12
+    assert summary["restarts"][0]["seed"] == 0 and len(summary["restarts"]) == 2
+    assert summary["at_rest"].keys() == {"repairs_tried", "repairs_kept"}
+    events = [json.loads(line) for line in (tmp_path / "log").read_text().splitlines()]
+    assert [e["event"] for e in events if e["event"] != "stage"] == [
+        "plan", "restart", "restart", "rest", "evaluation", "summary",
+    ]  # fmt: skip
+    told = [{"seed": e["seed"], "objective": e["objective"]} for e in events[:9]
+            if e["event"] == "restart"]  # fmt: skip
+    assert told == summary["restarts"]
+    assert done.stderr.count("start with seed") == 2
+    assert "pass 6: " in done.stderr and "repairs tried" in done.stderr
+
+
 def test_quiet_and_no_table(tmp_path):
     done = run(write_uci(tmp_path), "--topics", "2", "--quiet", "--top-words", "0")
     assert done.returncode == 0
@@ -371,6 +394,10 @@ def test_decisions_and_what_has_no_effect_are_one_line_each_on_standard_error(tm
         ),
         (["--alpha", "nan"], "--alpha must be greater than 0, got nan"),
         (["--max-time", "0"], "--max-time must be greater than 0, got 0.0"),
+        (["--restarts", "0"], "--restarts must be at least 1, got 0"),
+        (["--restart-passes", "0"], "--restart-passes must be at least 1, got 0"),
+        (["--repair-after", "60", "30"], "--repair-after must lie where the updates stay the same"),
+        (["--repair-after", "0"], "--repair-after must be at least 1, got 0"),
         (["--route", "x"], "--route must be one of balanced, lap, random, ring, got 'x'"),
         (["--storage", "x"], "--storage must be one of full, margins, got 'x'"),
         (["--start", "x"], "--start must be one of random, scikit-learn, seeded, spread, got 'x'"),
