@@ -220,7 +220,8 @@ def bounds(
 ) -> None:
     """L of the whole corpus; gamma of scikit-learn is settled to its fixed point for it."""
     alpha, eta = BOUND_PRIORS
-    wanted = [called for called in ("anneal", "vb", "scikit-learn") if called in compared]
+    climbing = [called for called, how in OURS.items() if how["inference"] != "cvb0"]
+    wanted = [called for called in (*climbing, "scikit-learn") if called in compared]
     for called, seed in itertools.product(wanted, range(options.seeds)):
         theirs = called == "scikit-learn"
         steps = options.converged if theirs else options.passes

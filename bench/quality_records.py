@@ -19,6 +19,7 @@ OURS: dict[str, dict[str, Any]] = {
     "cvb0, power to 0.9": {"inference": "cvb0", "temper": 2},
     "cvb0, power 0.8": {"inference": "cvb0", "temper": 10_000},
     "anneal": {"inference": "anneal"},
+    "anneal, tempered to the end": {"inference": "anneal", "temper": 1},
     "vb": {"inference": "vb"},
 }
 PEERS = ("scikit-learn", "gensim", "tomotopy", "tomotopy, learning alpha")
