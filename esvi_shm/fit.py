@@ -144,7 +144,7 @@ def _parser() -> argparse.ArgumentParser:
     )  # fmt: skip
 
     model.add_argument(
-        "--repair-after", type=int, nargs="+", default=[], metavar="N",
+        "--repair-after", type=_whole_numbers, default=(), metavar="N,N...",
         help="passes after which topics that are dead or double begin anew from documents that "
         "are explained badly; kept only if the objective is higher by it than without, 10 passes "
         "later, which do not count (default: none)",

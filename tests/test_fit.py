@@ -396,7 +396,7 @@ def test_decisions_and_what_has_no_effect_are_one_line_each_on_standard_error(tm
         (["--max-time", "0"], "--max-time must be greater than 0, got 0.0"),
         (["--restarts", "0"], "--restarts must be at least 1, got 0"),
         (["--restart-passes", "0"], "--restart-passes must be at least 1, got 0"),
-        (["--repair-after", "60", "30"], "--repair-after must lie where the updates stay the same"),
+        (["--repair-after", "60,30"], "--repair-after must lie where the updates stay the same"),
         (["--repair-after", "0"], "--repair-after must be at least 1, got 0"),
         (["--route", "x"], "--route must be one of balanced, lap, random, ring, got 'x'"),
         (["--storage", "x"], "--storage must be one of full, margins, got 'x'"),

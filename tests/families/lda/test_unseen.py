@@ -114,6 +114,21 @@ def test_the_last_step_is_over_all_topics():
             assert np.abs(found - expected).max() < 0.02 * row.sum()
 
 
+@pytest.mark.parametrize("steps", [12, 5000])
+def test_what_topics_hold_that_were_left_out_is_of_the_last_step(steps):
+    """Next to nothing, but of the document as it is at the end: settled, or out of steps."""
+    lambda_, alpha, matrix = sparse_case()
+    gamma = settle(lambda_, alpha, matrix, Stop(steps, 1e-3, False))
+    close = []
+    for found, row in zip(gamma, matrix, strict=True):
+        held = naive_step(found, lambda_, alpha, row) - alpha
+        # float32 has no digits for less beside a prior of 0.1.
+        few = (held > 3e-6) & (held < 5e-5)
+        close += np.isclose((found - alpha)[few], held[few], rtol=0.15, atol=0).tolist()
+    # Out of steps, some are still on their way.
+    assert len(close) > 50 and np.mean(close) > 0.95
+
+
 @pytest.mark.parametrize("cvb0", [False, True])
 def test_a_document_stops_where_it_moves_little(cvb0):
     """Under cvb0 by the sum of theta's changes here, under vb by the mean of gamma's."""
