@@ -167,7 +167,7 @@ def test_the_line_of_a_word_that_the_vocabulary_lacks(tmp_path):
     message = "the word id must be in 0..2, got 3"
     refuse(tmp_path / "x.svm", "1 1:1\n1 3:1\n", 2, message, vocabulary=words)
     # With an id 0 they begin there, which shows only at the end.
-    message = "has 2 words, but a word has number 3"
+    message = "has 2 words, but with ids from 0 a word has id 2"
     refuse(tmp_path / "x.svm", "1 0:1\n1 2:1\n", None, message, vocabulary=words)
 
 
