@@ -489,7 +489,7 @@ def test_bad_corpora_and_targets(tmp_path, capsys):
         (["nowhere.txt"], "nowhere.txt"),
         ([""], "a path must name a file or a folder"),
         ([good, "--vocabulary", ""], "--vocabulary must name a file"),
-        ([good, "--log-json", str(tmp_path / "no/log")], "--log-json must be a file in a folder that"),
+        ([good, "--log-json", str(tmp_path / "no/log")], "--log-json must be a file in a folder"),
         ([good, "--log-json", good], "--log-json must not be a file that is read"),
         ([str(empty)], "docword.empty.txt"),
         ([good, "--vocabulary", str(short)], "vocabulary"),

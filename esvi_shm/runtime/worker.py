@@ -157,7 +157,7 @@ class Worker:
         pass_ = step // n_stops
         began = time.perf_counter_ns()
         self.row[AT_WORK] = 1
-        self.family.visit(block, pass_, want_entropy=pass_ >= self.orders[ENTROPY_FROM])
+        self.family.visit(block, pass_, bool(pass_ >= self.orders[ENTROPY_FROM]))
         self.row[AT_WORK] = 0
         self.row[BUSY_NS] += time.perf_counter_ns() - began
         self.row[PAIRS] += self.pairs[block]

@@ -135,4 +135,4 @@ def test_private_memory_is_checked_to_the_byte(free) -> None:
     check_memory(8 * GB, "this")
     with pytest.raises(MemoryShortError) as caught:
         check_memory(8 * GB + 2**20, "this")
-    assert str(caught.value) == "not enough memory: this takes 8,193.0 MB, 8,192.0 MB are free"
+    assert str(caught.value) == "not enough memory: this takes 8,193.0 MiB, 8,192.0 MiB are free"
