@@ -38,6 +38,7 @@ from esvi_shm.runtime.signals import finishing
 FORMAT_VERSION = 1
 MANIFEST = "manifest.json"
 _ARRAYS = ("lambda", "gamma", "alpha", "eta")
+_OTHERS = ("vocabulary.txt", "history.csv", "summary.json")
 
 
 def check_target(folder: str | os.PathLike[str]) -> Path:
@@ -48,7 +49,7 @@ def check_target(folder: str | os.PathLike[str]) -> Path:
     ModelError
         If something that is not a model is in the way, or the folder cannot be written.
     """
-    target = Path(folder)
+    target = _nameable(folder)
     if not target.name:
         raise ModelError(f"{target}: the output folder must have a name of its own")
     if target.is_symlink():
@@ -76,6 +77,17 @@ def check_target(folder: str | os.PathLike[str]) -> Path:
     except OSError as error:
         raise ModelError(f"{target}: cannot write in {parent}: {error.strerror}") from None
     return target
+
+
+def _nameable(folder: str | os.PathLike[str]) -> Path:
+    """The path, if a file system can have something of that name."""
+    try:
+        with contextlib.suppress(FileNotFoundError, NotADirectoryError):
+            os.lstat(folder)
+    except (OSError, ValueError) as error:
+        reason = error.strerror if isinstance(error, OSError) else error
+        raise ModelError(f"{os.fspath(folder)!r}: cannot be a folder: {reason}") from None
+    return Path(folder)
 
 
 def check_words(words: Sequence[str]) -> None:
@@ -180,7 +192,7 @@ def load(folder: str | os.PathLike[str]) -> FittedModel:
     ModelError
         If it is not a model, of a newer format, or damaged; the message names the file.
     """
-    target = Path(folder)
+    target = _nameable(folder)
     parent = target.absolute().parent
     if not target.exists() and parent.is_dir():
         # In a folder that can only be read nothing is under way.
@@ -192,6 +204,10 @@ def load(folder: str | os.PathLike[str]) -> FittedModel:
 
 def _read(target: Path) -> FittedModel:
     manifest = _read_manifest(target)
+    names = {f"{name}.npy" for name in _ARRAYS} | {*_OTHERS}
+    if wrong := sorted(names ^ set(manifest["sha256"])):
+        rule = f"must list the files {', '.join(sorted(names))}"
+        raise ModelError(f"{target / MANIFEST}: {rule}, and differs in {wrong[0]!r}")
     for name, expected in manifest["sha256"].items():
         path = target / name
         if not path.is_file():
@@ -199,6 +215,14 @@ def _read(target: Path) -> FittedModel:
         with open(path, "rb") as file:
             if hashlib.file_digest(file, "sha256").hexdigest() != expected:
                 raise ModelError(f"{path}: the file is damaged: its SHA-256 is not the manifest's")
+    try:
+        return _parse(target)
+    except (OSError, ValueError, TypeError, KeyError, RecursionError) as error:
+        # What a save wrote is whole, its sums say; someone wrote other files, and sums for them.
+        raise ModelError(f"{target}: the files do not hold a model: {error}") from None
+
+
+def _parse(target: Path) -> FittedModel:
     arrays = {
         name: np.load(target / f"{name}.npy", mmap_mode="r", allow_pickle=False) for name in _ARRAYS
     }
@@ -208,7 +232,14 @@ def _read(target: Path) -> FittedModel:
             Record(**{name: float(value) for name, value in row.items()})
             for row in csv.DictReader(file)
         ]
-    summary = json.loads((target / "summary.json").read_text())
+    summary = dict(json.loads((target / "summary.json").read_text()))
+    V, K = arrays["lambda"].shape
+    shapes = {"lambda": (V, K), "gamma": (len(arrays["gamma"]), K), "alpha": (K,), "eta": (V,)}
+    for name, shape in shapes.items():
+        if arrays[name].shape != shape or arrays[name].dtype.kind != "f":
+            raise ValueError(f"{name} must be floats of shape {shape}, got {arrays[name].shape}")
+    if len(words) != V or not history:
+        raise ValueError(f"there must be {V} words and a history, got {len(words)}")
     alpha, eta = np.array(arrays["alpha"]), np.array(arrays["eta"])
     parameters = Parameters(arrays["lambda"], None, [arrays["gamma"]], alpha, eta)
     return FittedModel(parameters, words, history, summary)
@@ -220,7 +251,7 @@ def _is_model(folder: Path) -> bool:
         manifest = json.loads((folder / MANIFEST).read_text())
         names = {MANIFEST, *manifest["sha256"]}
         return "format_version" in manifest and {path.name for path in folder.iterdir()} <= names
-    except (OSError, ValueError, KeyError, TypeError):
+    except (OSError, ValueError, KeyError, TypeError, RecursionError):
         return False
 
 
@@ -232,7 +263,7 @@ def _read_manifest(target: Path) -> dict[str, Any]:
         manifest = json.loads(path.read_text())
         version = manifest["format_version"]
         manifest["sha256"].items()
-    except (ValueError, KeyError, AttributeError, TypeError):
+    except (ValueError, KeyError, AttributeError, TypeError, RecursionError):
         raise ModelError(f"{path}: the file is damaged") from None
     if version != FORMAT_VERSION:
         raise ModelError(

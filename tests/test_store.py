@@ -2,6 +2,8 @@
 mistake."""
 
 import contextlib
+import hashlib
+import io
 import json
 import os
 import shutil
@@ -264,6 +266,61 @@ def test_a_damaged_manifest_is_named(text, tmp_path):
     (tmp_path / "m/manifest.json").write_text(text)
     with pytest.raises(ModelError, match="manifest"):
         esvi_shm.load(tmp_path / "m")
+
+
+def _npy(array) -> bytes:
+    file = io.BytesIO()
+    np.save(file, array, allow_pickle=True)
+    return file.getvalue()
+
+
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [
+        ("lambda.npy", _npy(np.ones((5, 2), np.float32))),
+        ("lambda.npy", _npy(np.ones(3, np.float32))),
+        ("lambda.npy", _npy(np.ones((3, 2), np.float32))[:-3]),
+        ("gamma.npy", _npy(np.ones((3, 2), np.int64))),
+        ("eta.npy", _npy(np.array([{}], dtype=object))),
+        ("alpha.npy", b"no array"),
+        ("vocabulary.txt", b"a\n"),
+        ("vocabulary.txt", b"a\n\xff\nc\n"),
+        ("history.csv", b""),
+        ("history.csv", b"a,b\n1,2\n"),
+        ("summary.json", b"{"),
+        ("summary.json", b"[" * 100_000),
+    ],
+)
+def test_files_that_hold_no_model_are_one_error_though_their_sums_are_right(
+    name, content, tmp_path
+):
+    store.save(make_model(1.0), tmp_path / "m")
+    (tmp_path / "m" / name).write_bytes(content)
+    change_manifest(tmp_path / "m", {name: hashlib.sha256(content).hexdigest()})
+    with pytest.raises(ModelError, match="m: the files do not hold a model: "):
+        esvi_shm.load(tmp_path / "m")
+
+
+@pytest.mark.parametrize("name", ["../m/eta.npy", "/etc/hostname", "a" * 5000, "a\0b"])
+def test_a_manifest_of_other_files_is_refused(name, tmp_path):
+    store.save(make_model(1.0), tmp_path / "m")
+    change_manifest(tmp_path / "m", {name: ""})
+    with pytest.raises(ModelError, match=r"manifest\.json: must list the files alpha\.npy, "):
+        esvi_shm.load(tmp_path / "m")
+
+
+def change_manifest(folder, sums) -> None:
+    path = folder / "manifest.json"
+    manifest = json.loads(path.read_text())
+    manifest["sha256"] |= sums
+    path.write_text(json.dumps(manifest))
+
+
+@pytest.mark.parametrize("name", ["x" * 300, "a\0b"])
+def test_a_name_that_no_folder_can_have(name):
+    for act in (esvi_shm.load, store.check_target):
+        with pytest.raises(ModelError, match="cannot be a folder"):
+            act(name)
 
 
 def test_no_model_and_a_newer_format_are_refused(tmp_path):

@@ -20,7 +20,7 @@ from esvi_shm.runtime.layout import Layout, choose_n_blocks, lay_out
 from esvi_shm.runtime.record import Observer, Result
 from esvi_shm.runtime.serial import warm_up
 from esvi_shm.runtime.signals import Signals
-from esvi_shm.shared.preflight import Backing, check_memory, choose_backing, free_descriptors
+from esvi_shm.shared.preflight import check_memory, choose_backing, free_descriptors
 from esvi_shm.shared.segments import Run
 
 #: What `lay_out` holds at most for each word of the vocabulary, for a while.
@@ -79,10 +79,14 @@ def plan(corpus: Corpus, config: FitConfig) -> Layout:
     MemoryShortError
         If there is no memory to put the words in their order.
     """
-    check_memory(
-        BYTES_A_WORD * corpus.n_words, f"{corpus.name}: the order of {corpus.n_words} words"
-    )
-    return lay_out(corpus, resolve(config, corpus))
+    return _layout(corpus, resolve(config, corpus))
+
+
+def _layout(corpus: Corpus, config: FitConfig) -> Layout:
+    """The layout of a resolved configuration."""
+    what = f"{corpus.name}: the order of {corpus.n_words} words"
+    check_memory(BYTES_A_WORD * corpus.n_words, what)
+    return lay_out(corpus, config)
 
 
 def fit(
@@ -119,22 +123,24 @@ def fit(
     """
     observer = observer or Observer()
     check(config, judge is not None)
-    layout = plan(corpus, config)
+    config = resolve(config, corpus)
+    n_workers = config.n_workers or 1
+    # Each mapping keeps one, of three segments and two a worker; and a worker's pipe and pidfd.
+    _check_descriptors(n_workers, 3 + 4 * n_workers)
+    layout = _layout(corpus, config)
     observer.planned(layout)
     backing = choose_backing(layout.total_bytes)
-    _check_descriptors(layout, backing)
+    if backing == "file":  # the file of each segment stays open too
+        _check_descriptors(n_workers, 2 * len(layout.tables) + 2 * n_workers)
     observer.stage("compile")
     warm_up(layout.config)
     with Signals() as signals, Run(backing) as run:
         return Home(layout, corpus, run, signals, observer, judge).run()
 
 
-def _check_descriptors(layout: Layout, backing: Backing) -> None:
+def _check_descriptors(n_workers: int, n_descriptors: int) -> None:
     """Refuse more workers than the limit of open files allows."""
-    n_workers = layout.sizes.n_workers
-    # Each mapping keeps one, and a file its own besides; of a worker its pipe and its pidfd.
-    needed = len(layout.tables) * (2 if backing == "file" else 1) + 2 * n_workers + OPEN_FILES
-    free = free_descriptors()
+    needed, free = n_descriptors + OPEN_FILES, free_descriptors()
     if needed > free:
         rule = f"takes {needed} open files, and {free} more may be opened (see ulimit -n)"
         raise ParameterError("n_workers", rule, n_workers)

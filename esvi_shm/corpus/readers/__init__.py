@@ -120,7 +120,7 @@ def _plugins() -> dict[str, Any]:
 
 def _format_of(path: Path) -> str:
     # That it is missing is the better message where the name says nothing either.
-    if not path.exists():
+    if not os.path.exists(path):  # false too where no file can have that name
         raise CorpusError(path, "there is no such file or folder")
     matching = [name for name in known_formats() if find_reader(name).matches(path)]
     if len(matching) == 1:

@@ -91,7 +91,7 @@ class LineBlocks:
             self.size = os.fstat(self._file.fileno()).st_size
             head = self._file.read(2)
             self._file.seek(0)
-        except OSError as error:
+        except (OSError, ValueError) as error:
             raise _plain(path, error) from None
         self.is_gzip = head == GZIP_MAGIC or path.name.lower().endswith(".gz")
         self._source: Any = _Gunzip(self._file) if self.is_gzip else self._file
@@ -229,4 +229,6 @@ def _plain(path: Path, error: Exception, line: int | None = None) -> CorpusError
         return CorpusError(path, "must be a file, is a folder")
     if isinstance(error, OSError):
         return CorpusError(path, f"cannot be read: {error.strerror or error}", line)
+    if isinstance(error, ValueError):
+        return CorpusError(path, f"cannot be a file: {error}")
     return CorpusError(path, f"the gzip data is cut or damaged ({error})", line)

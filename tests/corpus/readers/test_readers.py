@@ -33,6 +33,15 @@ def test_a_name_that_says_nothing(tmp_path):
         read_corpus(path)
 
 
+@pytest.mark.parametrize("name", ["x" * 5000 + ".txt", "a\0b.txt"])
+def test_a_name_that_no_file_can_have(name):
+    with pytest.raises(CorpusError, match="no such file"):
+        read_corpus(name)
+    for format in ("uci", "npz", "svmlight"):
+        with pytest.raises(CorpusError, match=r"cannot be (read: File name too long|a file: emb)"):
+            read_corpus(name, format)
+
+
 def test_a_format_needs_a_path():
     with pytest.raises(ParameterError, match="path must be given for the format uci"):
         read_corpus(format="uci")
