@@ -96,14 +96,14 @@ def test_held_out_documents_that_cannot_judge():
     assert "counts must be whole numbers" in str(caught.value)
     # One token: by some seeds it is observed, and nothing is left to score.
     one = Corpus.from_sparse(np.eye(1, 15), CORPUS.vocabulary, "other.txt")
-    scored = {}
+    accepted = 0
     for seed in range(20):
         try:
-            scored[seed] = set_aside(CORPUS, one, seed).held_out.scored.n_tokens
+            assert set_aside(CORPUS, one, seed).held_out.scored.n_tokens == 1
+            accepted += 1
         except CorpusError as error:
             assert str(error).startswith("other.txt: there must be a token to score")
-            scored[seed] = 0
-    assert set(scored.values()) == {0, 1}
+    assert 0 < accepted < 20
 
 
 def test_a_side_without_tokens():
