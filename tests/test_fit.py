@@ -250,18 +250,17 @@ def test_bad_seed_words(text, says, tmp_path, capsys):
     assert says in capsys.readouterr().err
 
 
-def test_a_fit_from_a_model_and_from_words(tmp_path, capsys):
+def test_a_fit_from_a_model_and_from_words(tmp_path, capsys, caplog):
     good, model = write_uci(tmp_path), str(tmp_path / "model")
     quick = ["--passes", "3", "--workers", "1", "--out", model]
     words = write_seed_words(tmp_path, "word3 word4\n\nword5\n")
     assert fit.main([good, "--topics", "4", *quick, *words]) == 0
     config = esvi_shm.load(model).summary["config"]
     assert config["seed_words"] == [["word3", "word4"], [], ["word5"]]
-    capsys.readouterr()
     # Into the same folder, of a corpus with other words; the model has fewer topics.
     other = write_uci(tmp_path, n_words=50, name="more")
     assert fit.main([other, "--topics", "5", *quick, "--start-from", model]) == 0
-    assert f"{model} has 40 of the 50 words of docword.more.txt" in capsys.readouterr().err
+    assert f"{model} has 40 of the 50 words of {other}" in caplog.text
     found = esvi_shm.load(model)
     assert found.summary["config"]["start_from"] == model
     assert found.lambda_.shape == (50, 5)
