@@ -41,7 +41,7 @@ from esvi_shm.families.lda.update import Rule, make_scratch
 
 matrix, row, vector = np.ones((1, 1), np.float32), np.ones(1, np.float32), np.ones(1)
 shard, scratch = empty_shard(ShardSizes(1, 1, 1), 1), make_scratch(1, 1, 1, np.zeros(1, np.int64))
-rule = Rule(row, row, 1.0, False, 1.0)
+rule = Rule(row, row, 1.0, False, 1.0, np.ones(1, np.int32), 0.0, 0)
 arguments = shard, 0, matrix, matrix, (matrix, matrix), vector, rule, False, True, True, scratch
 signature = tuple(map(numba.typeof, arguments))
 margins.sweep.compile(signature)
