@@ -295,4 +295,14 @@ def power_row(row, power):
     for k in range(row.shape[0]):
         x = row[k]
         y = exponent * _log2_32(max(x, np.float32(1.2e-38)))
-        row[k] = exp2_32(y) if x > np.float32(0.0) else np.float32(0.0)
+        # Written out: with `exp2_32` here the loop called a function and was no vector loop.
+        n = np.floor(y + np.float32(0.5))
+        f = y - n
+        p = np.float32(_POWER_OF_TWO[4])
+        p = p * f + np.float32(_POWER_OF_TWO[3])
+        p = p * f + np.float32(_POWER_OF_TWO[2])
+        p = p * f + np.float32(_POWER_OF_TWO[1])
+        p = p * f + np.float32(_POWER_OF_TWO[0])
+        p = p * f + np.float32(1.0)
+        power_of_two = _float32_of_bits((np.int32(n) + np.int32(127)) << np.int32(23))
+        row[k] = p * power_of_two if x > np.float32(0.0) else np.float32(0.0)
