@@ -245,7 +245,9 @@ def draw(figure: Any, table: Table) -> None:
         axes.tick_params(labelsize=7)
     for axes in panels[len(table) :]:
         axes.axis("off")
-    figure.legend(lines.values(), lines, loc="outside upper center", ncols=4, fontsize=8)
+    shown = [name for name in systems if name in lines]
+    figure.legend([lines[name] for name in shown], shown, loc="outside upper center", ncols=4,
+                  fontsize=8)  # fmt: skip
 
 
 def write(records: Records, out: Path) -> None:
