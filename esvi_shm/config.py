@@ -120,7 +120,7 @@ class FitConfig:
     storage: str = "margins"
     start: str = "seeded"
     restarts: int = 1
-    restart_passes: int = 10
+    restart_passes: int = 20
     n_workers: int | None = None
     n_blocks: int | None = None
     route: str = "lap"
