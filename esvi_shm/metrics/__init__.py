@@ -4,7 +4,7 @@
                                        scored half, theta -> completion_perplexity
     top words, corpus -> coherence_npmi, topic_diversity
     lambda, corpus -> held_out_bound -> the figures of scikit-learn and gensim
-    topics of several fits -> stability
+    topics of several fits -> topic_stability
     lambda, gamma -> dirichlet_interval
 
 Nothing here knows a model or a file: all take arrays and a `Corpus`, so that topics of any
@@ -27,7 +27,7 @@ from esvi_shm.metrics.stability import (
     Matching,
     Stability,
     match_topics,
-    stability,
+    topic_stability,
     weights_of_words,
 )
 
@@ -50,7 +50,7 @@ __all__ = [
     "match_topics",
     "point_topics",
     "split_tokens",
-    "stability",
     "topic_diversity",
+    "topic_stability",
     "weights_of_words",
 ]
