@@ -208,7 +208,7 @@ class FitConfig:
     start_from: GivenTopics | None = None
     seed_words: tuple[tuple[str, ...], ...] = ()
     restarts: int = 1
-    restart_passes: int = 10
+    restart_passes: int = 20
     n_workers: int | None = None
     n_blocks: int | None = None
     route: str = "lap"

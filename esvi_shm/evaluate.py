@@ -211,7 +211,7 @@ def _add_stability(
         metrics.weights_of_words(other.lambda_, other.words, model.words, path)
         for path, other in others
     ]
-    found = metrics.stability(model.lambda_, topics, COHERENCE_WORDS)
+    found = metrics.topic_stability(model.lambda_, topics, COHERENCE_WORDS)
     report.figures["stability"] = float(found.similarity.mean())
     report.figures["stability_jaccard"] = float(found.jaccard.mean())
     report.figures["stability_models"] = [path for path, _ in others]

@@ -155,8 +155,9 @@ def _parser() -> argparse.ArgumentParser:
         "(default: 1)",
     )  # fmt: skip
     model.add_argument(
-        "--restart-passes", type=int, default=10, metavar="N",
-        help="passes of each short fit, beside those of --passes (default: 10)",
+        "--restart-passes", type=int, default=20, metavar="N",
+        help="passes of each short fit, beside those of --passes: fewer tell less of where a fit "
+        "will end (default: 20)",
     )  # fmt: skip
 
     stop = parser.add_argument_group("length of the fit")

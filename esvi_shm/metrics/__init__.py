@@ -6,7 +6,7 @@
     top words, corpus -> coherence_npmi, topic_diversity
     lambda, corpus -> infer_gamma -> mean_of -> theta
     lambda, corpus -> held_out_bound -> the figures of scikit-learn and gensim
-    topics of several fits -> stability
+    topics of several fits -> topic_stability
     lambda, gamma -> dirichlet_interval
 
 Nothing here knows a model or a file: all take arrays and a `Corpus`, so that topics of any
@@ -30,7 +30,7 @@ from esvi_shm.metrics.stability import (
     Matching,
     Stability,
     match_topics,
-    stability,
+    topic_stability,
     weights_of_words,
 )
 
@@ -58,7 +58,7 @@ __all__ = [
     "point_topics",
     "set_aside",
     "split_tokens",
-    "stability",
     "topic_diversity",
+    "topic_stability",
     "weights_of_words",
 ]

@@ -102,7 +102,7 @@ def _top_words(weights: np.ndarray, n: int) -> list[set[int]]:
     return [set(column.tolist()) for column in order.T]
 
 
-def stability(first: np.ndarray, others: Sequence[np.ndarray], n_top: int = 10) -> Stability:
+def topic_stability(first: np.ndarray, others: Sequence[np.ndarray], n_top: int = 10) -> Stability:
     """How alike the topics of a model and their partners in other models are.
 
     Parameters
@@ -119,7 +119,7 @@ def stability(first: np.ndarray, others: Sequence[np.ndarray], n_top: int = 10) 
     Examples
     --------
     >>> topics = np.array([[5.0, 1.0, 1.0], [1.0, 5.0, 1.0], [1.0, 1.0, 5.0]])
-    >>> found = stability(topics, [topics[:, ::-1], topics[:, :2]])
+    >>> found = topic_stability(topics, [topics[:, ::-1], topics[:, :2]])
     >>> found.similarity.round(6).tolist()
     [1.0, 1.0, 0.5]
     """

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from esvi_shm.errors import CorpusError
-from esvi_shm.metrics import match_topics, stability, weights_of_words
+from esvi_shm.metrics import match_topics, topic_stability, weights_of_words
 from esvi_shm.metrics.stability import hellinger
 
 RANDOM = np.random.default_rng(0)
@@ -26,7 +26,7 @@ def test_hellinger_is_by_its_definition():
 
 def test_a_permuted_model_is_stable():
     order = RANDOM.permutation(6)
-    found = stability(TOPICS, [TOPICS[:, order], 3 * TOPICS])
+    found = topic_stability(TOPICS, [TOPICS[:, order], 3 * TOPICS])
     np.testing.assert_allclose(found.similarity, 1.0, atol=1e-7)
     assert found.jaccard.tolist() == [1.0] * 6
     assert order[found.matchings[0].partner].tolist() == list(range(6))

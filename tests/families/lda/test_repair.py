@@ -220,6 +220,22 @@ def test_the_excess_is_by_its_formula():
     assert len(documents_of(fit, 1))
 
 
+def test_what_a_freed_topic_held_is_taken_over():
+    rows = np.arange(8, dtype=np.float32).reshape(2, 4)
+    arrays = rows.copy(), 2 * rows
+    repair.take_over(arrays, np.array([STAYS, 1, 0, STAYS]))
+    for array, factor in zip(arrays, (1, 2), strict=True):
+        # Topic 1 is dead: what it holds stays in its column, which begins anew.
+        np.testing.assert_array_equal(array, factor * np.array([[2, 1, 0, 3], [10, 5, 0, 7]]))
+
+
+def test_documents_lend_equal_parts():
+    rows = np.array([[8.0, 0, 2, 0], [0, 0, 0, 0]], np.float32)
+    repair.lend(rows, np.array([1, 2]))
+    share, part = 1 - repair.LENT, repair.LENT * 10 / 2
+    np.testing.assert_allclose(rows, [[8 * share, part, 2 * share + part, 0], [0] * 4], rtol=1e-6)
+
+
 def test_products_of_many_rows():
     rows = np.random.default_rng(0).random((2 * likeness.ROWS + 7, 3)).astype(np.float32)
     for priors in (np.full((1, 3), 0.5), np.arange(len(rows))[:, None] / len(rows)):
