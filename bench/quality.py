@@ -93,6 +93,8 @@ def fit_ours(
         )  # fmt: skip
         cpu = _Cpu()
         result = engine.fit(corpus, config, cpu)
+        if result.stopped != "passes":  # a signal: what there is is no whole fit
+            raise KeyboardInterrupt(result.stopped)
         lambda_ = np.empty_like(result.lambda_rows)
         lambda_[result.word_ids] = result.lambda_rows
         seconds = (result.fit_seconds, cpu.seconds)

@@ -3,6 +3,7 @@
 import itertools
 import json
 from functools import partial
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -235,6 +236,13 @@ def test_the_power_that_our_systems_end_with(corpus, monkeypatch, name, power):
     with pytest.raises(InterruptedError):
         quality.fit_ours(corpus, K, 0.1, 0.05, 0, [50], **quality_records.OURS[name])
     assert Schedule(configs[0]).power(49) == pytest.approx(power, abs=0.003)
+
+
+def test_a_fit_that_a_signal_cut_short_is_not_kept(corpus, monkeypatch):
+    cut = SimpleNamespace(stopped="SIGTERM")
+    monkeypatch.setattr(quality.engine, "fit", lambda corpus, config, observer: cut)
+    with pytest.raises(KeyboardInterrupt, match="SIGTERM"):
+        quality.fit_ours(corpus, K, 0.1, 0.05, 0, [5], "cvb0")
 
 
 @pytest.mark.parametrize("learn", [False, True])
