@@ -144,8 +144,11 @@ class FitConfig:
     cvb0_passes : int or None
         Of inference `anneal`: passes of cvb0 before those of vb. None: half of all, at most 50.
     temper_passes : int or None
-        Passes in which the responsibilities are tempered; 0: none. None: two fifths of all, at
-        most 40, and none with inference `vb`.
+        Passes in which the responsibilities are tempered more and more lightly; 0: none. None:
+        seven tenths of all, at most 70, and none with inference `vb`.
+    power : float or None
+        Power of the responsibilities' factors from then on; 1: not tempered. None: 1, and 0.9 with
+        inference `cvb0`.
     refold_after : tuple of int
         Numbers of passes after which all documents are folded in afresh.
     noise : float
@@ -194,6 +197,7 @@ class FitConfig:
     inference: str = "anneal"
     cvb0_passes: int | None = None
     temper_passes: int | None = None
+    power: float | None = None
     refold_after: tuple[int, ...] = ()
     noise: float = 0.0
     noise_passes: int | None = None
@@ -243,6 +247,8 @@ class FitConfig:
         for name in ("n_workers", "n_blocks", "patience"):
             if getattr(self, name) is not None:
                 _whole(name, getattr(self, name), 1)
+        if self.power is not None:
+            _number("power", self.power, "greater than 0 and at most 1", lambda x: 0 < x <= 1)
         _number("tol", self.tol, "at least 0", lambda x: x >= 0)
         if self.max_time is not None:
             _number("max_time", self.max_time, "greater than 0", lambda x: x > 0)

@@ -94,6 +94,7 @@ class LDA(BaseEstimator):
         Seconds of fitting at most.
     inference, storage, start, route : str
     cvb0_passes, temper_passes, noise_passes, seed_documents : int or None
+    power : float or None
     refold_after, repair_after : sequence of int
     restarts, restart_passes : int
     noise : float
@@ -162,6 +163,7 @@ class LDA(BaseEstimator):
         inference: str = FitConfig.inference,
         cvb0_passes: int | None = FitConfig.cvb0_passes,
         temper_passes: int | None = FitConfig.temper_passes,
+        power: float | None = FitConfig.power,
         refold_after: Sequence[int] = FitConfig.refold_after,
         noise: float = FitConfig.noise,
         noise_passes: int | None = FitConfig.noise_passes,
@@ -193,6 +195,7 @@ class LDA(BaseEstimator):
         self.inference = inference
         self.cvb0_passes = cvb0_passes
         self.temper_passes = temper_passes
+        self.power = power
         self.refold_after = refold_after
         self.noise = noise
         self.noise_passes = noise_passes

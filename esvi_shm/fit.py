@@ -105,8 +105,13 @@ def _parser() -> argparse.ArgumentParser:
     )  # fmt: skip
     model.add_argument(
         "--temper-passes", type=int, metavar="N",
-        help="passes in which responsibilities are tempered, from a power of 0.8 to 1; 0: none "
-        "(default: two fifths of all, at most 40; vb: none)",
+        help="passes in which responsibilities are tempered, from a power of 0.8 to --power; "
+        "0: none (default: seven tenths of all, at most 70; vb: none)",
+    )  # fmt: skip
+    model.add_argument(
+        "--power", type=float, metavar="P",
+        help="power of the responsibilities' factors from then on (default: 1; cvb0: 0.9, since "
+        "its topics predict best while they are tempered)",
     )  # fmt: skip
     model.add_argument(
         "--refold-after", type=_whole_numbers, default=(), metavar="N,N...",

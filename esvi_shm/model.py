@@ -284,13 +284,15 @@ class FittedModel:
         """
         from esvi_shm import metrics
 
+        last_inference, power = self._last_rule()
         gamma = metrics.infer_gamma(
             self.lambda_,
             self.alpha,
             self.aligned(as_corpus(corpus)).corpus,
             steps,
             tol,
-            inference=inference or self._last_inference(),
+            inference=inference or last_inference,
+            power=power if inference in (None, last_inference) else 1.0,
             n_workers=n_workers,
         )
         return metrics.mean_of(gamma)
@@ -315,12 +317,14 @@ class FittedModel:
             )
         return Alignment(corpus, 0, 0)
 
-    def _last_inference(self) -> str:
-        """The inference of the last pass of the fit."""
+    def _last_rule(self) -> tuple[str, float]:
+        """The inference of the last pass of the fit, and its power."""
         if not self.summary:
-            return "vb"
+            return "vb", 1.0
+        names = ("inference", "n_passes", "cvb0_passes", "temper_passes", "power")
+        schedule = Schedule(FitConfig(**{name: self.summary["config"][name] for name in names}))
         last = max(math.ceil(self.summary["n_passes"]) - 1, 0)
-        return "cvb0" if Schedule(FitConfig(**self.summary["config"])).cvb0(last) else "vb"
+        return "cvb0" if schedule.cvb0(last) else "vb", schedule.power(last)
 
     def topic_word_interval(
         self,

@@ -101,13 +101,16 @@ class Lda:
                 self.visit(range(len(self.counts)), words, pi)
         self.lambda_ = self.eta[:, None] + np.einsum("dv,dvk->vk", self.counts, self.phi)
 
+    def entropy(self) -> float:
+        """Of phi, over all tokens."""
+        return float(-np.sum(self.counts[:, :, None] * _x_log_x(self.phi)))
+
     def bound_f(self) -> float:
         """The evidence lower bound at this phi, with gamma and lambda at their sums."""
-        entropy = -np.sum(self.counts[:, :, None] * _x_log_x(self.phi))
         return float(
             np.sum(log_beta(self.gamma) - log_beta(self.alpha))
             + np.sum(log_beta(self.lambda_.T) - log_beta(self.eta))
-            + entropy
+            + self.entropy()
         )
 
     def objective_cvb0(self) -> float:
@@ -115,10 +118,9 @@ class Lda:
         log_theta = np.log(self.gamma / self.gamma.sum(axis=1, keepdims=True))
         log_topics = np.log(self.lambda_ / self.pi)
         mass = self.counts[:, :, None] * self.phi
-        entropy = -np.sum(self.counts[:, :, None] * _x_log_x(self.phi))
         likelihood = np.sum(mass * (log_theta[:, None] + log_topics))
         priors = np.sum(self.alpha * log_theta) + np.sum(self.eta[:, None] * log_topics)
-        return float(likelihood + entropy + priors)
+        return float(likelihood + priors) + self.entropy()
 
     def bound_l(self) -> float:
         """The evidence lower bound of gamma and lambda at the best phi for them."""

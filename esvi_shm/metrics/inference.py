@@ -32,6 +32,7 @@ def infer_gamma(
     tol: float = 1e-3,
     *,
     inference: str = "vb",
+    power: float = 1.0,
     n_workers: int | None = None,
 ) -> np.ndarray:
     """gamma of unseen documents by variational inference, as by scikit-learn's `transform`.
@@ -54,6 +55,8 @@ def infer_gamma(
     tol : float
     inference : str
         "vb": E(x) = exp(digamma(x)); "cvb0": E(x) = x.
+    power : float
+        Of all factors, where the fit has tempered them to its end; greater than 0, at most 1.
     n_workers : int or None
         Threads; None: one for each core. Their number does not change the result.
 
@@ -79,7 +82,7 @@ def infer_gamma(
     [[2.5], [0.5]]
     """
     choose("inference", inference, INFERENCES)
-    rule = unseen.make_rule(checked_prior(alpha), inference == "cvb0")
+    rule = unseen.make_rule(checked_prior(alpha), inference == "cvb0", power)
     shape = (corpus.n_words, len(rule.alpha))
     if lambda_.shape != shape:
         raise ParameterError("lambda_", f"must have the shape {shape}", lambda_.shape)

@@ -237,6 +237,7 @@ class Model:
             pi,
             self.sizes.n_documents,
             self.schedule.cvb0(max(n_passes - 1, 0)),
+            self.schedule.power(max(n_passes - 1, 0)),
         )
 
     def worker(

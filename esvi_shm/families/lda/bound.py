@@ -180,6 +180,7 @@ def combine(
     pi: np.ndarray,
     n_documents: int,
     cvb0: bool,
+    power: float,
 ) -> Bound:
     """The bounds and the objective from the workers' parts.
 
@@ -192,6 +193,9 @@ def combine(
     n_documents : int
     cvb0 : bool
         Whether the objective is J, not F.
+    power : float
+        Of the last updates. phi proportional to (theta beta)**power is the best one for an
+        objective in which its entropy weighs 1 / power.
     """
     total = parts.sum(axis=0)
     n_topics = len(alpha)
@@ -204,7 +208,8 @@ def combine(
     lnb = total[DOCUMENTS_LNB] + total[WORDS_LNB] - sum(map(lgamma, pi)) + priors
     elbo = lnb + total[PAIRS] + total[DOCUMENTS_GAP] + total[WORDS_GAP]
     elbo_f = float(lnb + entropy)
+    weighted = entropy / power
     if not cvb0:
-        return Bound(float(elbo), elbo_f, elbo_f)
+        return Bound(float(elbo), elbo_f, float(lnb + weighted))
     nlogn = total[DOCUMENTS_NLOGN] + total[WORDS_NLOGN] - float(pi @ np.log(pi))
-    return Bound(float(elbo), elbo_f, float(nlogn + entropy))
+    return Bound(float(elbo), elbo_f, float(nlogn + weighted))

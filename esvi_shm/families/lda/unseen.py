@@ -59,10 +59,10 @@ def frozen(array: np.ndarray, dtype: type) -> np.ndarray:
     return view
 
 
-def make_rule(alpha: np.ndarray, cvb0: bool) -> Rule:
-    """The rule of unseen documents: there is no prior of topics, no tempering, no noise."""
+def make_rule(alpha: np.ndarray, cvb0: bool, power: float = 1.0) -> Rule:
+    """The rule of unseen documents: there is no prior of topics and no noise."""
     nothing = frozen(np.zeros(0), np.float32), frozen(np.zeros(0), np.int32)
-    return Rule(frozen(alpha, np.float32), nothing[0], 0.0, cvb0, 1.0, nothing[1], 0.0, 0)
+    return Rule(frozen(alpha, np.float32), nothing[0], 0.0, cvb0, power, nothing[1], 0.0, 0)
 
 
 def given_topics(beta: np.ndarray) -> Topics:
@@ -89,11 +89,11 @@ def expected_topics(lambda_: np.ndarray, pi: np.ndarray, words: np.ndarray, rule
 
 @kernel
 def _expected_topics(lambda_, words, pi, rule, log_topic, beta):
-    """beta = E(lambda) / E(pi), up to a factor of each row; log_topic = -log E(pi)."""
+    """beta = E(lambda) / E(pi), to the power and up to a factor a row; log_topic likewise."""
     n_topics, length = lambda_.shape[1], beta.shape[1]
     largest = -np.inf
     for k in range(n_topics):
-        log_topic[k] = -log(pi[k]) if rule.cvb0 else -digamma(pi[k])
+        log_topic[k] = -rule.power * (log(pi[k]) if rule.cvb0 else digamma(pi[k]))
         largest = max(largest, log_topic[k])
     factor = np.zeros(length, np.float32)
     for k in range(n_topics):
@@ -155,7 +155,7 @@ def settle_documents(first, last, indptr, rows, counts, topics, rule, stop, gamm
         n_live, width = n_topics, length
         _gather(topics.beta, length, words, live, near, width)
         for step in range(stop.steps):
-            if rule.cvb0:
+            if rule.cvb0 and rule.power == 1.0:
                 theta[:n_live] = own[:n_live]
             else:
                 row_factors_into(own[:n_live], theta[:width], rule)

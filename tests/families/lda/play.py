@@ -63,6 +63,7 @@ def cases(draw, least_prior=1e-3, most_count=1e6, max_topics=20, starts=None):
         "inference": draw(st.sampled_from(["vb", "vb", "cvb0", "anneal"])),
         "cvb0_passes": 1,
         "temper_passes": draw(st.sampled_from([0, 0, 2])),
+        "power": draw(st.sampled_from([1.0, 1.0, 0.9, 0.6])),
         "seed": draw(st.integers(0, 2**63 - 1)),
     }
     every = [(p, b) for p in range(n_workers) for b in range(n_blocks)]
@@ -165,8 +166,11 @@ def rule_of(fit: SerialFit, pass_: int) -> tuple[str, float]:
     inference = options.inference
     if inference == "anneal":
         inference = "cvb0" if pass_ < options.cvb0_passes else "vb"
-    tempered = pass_ < (options.temper_passes or 0)
-    return inference, 0.8 + 0.2 * pass_ / options.temper_passes if tempered else 1.0
+    last = options.power or (0.9 if options.inference == "cvb0" else 1.0)
+    first, done = min(0.8, last), 1.0
+    if options.temper_passes:
+        done = min(pass_ / options.temper_passes, 1.0)
+    return inference, first + (last - first) * done
 
 
 def follow(lda: naive.Lda, fit: SerialFit, order: list[tuple[int, int]]) -> None:
