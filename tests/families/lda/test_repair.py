@@ -54,7 +54,9 @@ def settled(planted, n_passes=20, **options):
 @pytest.mark.parametrize("planted", [with_double, with_dead])
 def test_planted_topics_are_mended(planted, storage, inference):
     # Three passes: after more, cvb0 has raised the dead topic by itself.
-    fit = settled(planted, 3, storage=storage, n_workers=2, inference=inference, temper_passes=0)
+    fit = settled(
+        planted, 3, storage=storage, n_workers=2, inference=inference, temper_passes=0, power=1.0
+    )
     fit.passes = 20
     before = fit.bound()
     assert farthest_topic(fit.lambda_, TOPICS) > 0.5
@@ -245,13 +247,13 @@ def test_products_of_many_rows():
 
 @pytest.mark.parametrize(
     ("options", "n"),
-    [({}, 30), ({"inference": "cvb0"}, 40), ({"temper_passes": 0}, 45), ({"inference": "vb"}, 0)],
+    [({}, 70), ({"inference": "cvb0"}, 70), ({"temper_passes": 0}, 45), ({"inference": "vb"}, 0)],
 )
 def test_the_updates_must_stay_the_same(options, n):
-    """By default cvb0 is tempered up to pass 40, and vb begins with pass 50."""
+    """By default the power rises up to pass 70, and vb begins with pass 50."""
     with pytest.raises(ParameterError, match=f"repair_after must .*, got {n}"):
         find("lda").check(FitConfig(**options, repair_after=n))
-    find("lda").check(FitConfig(**options, repair_after=(51, 90)))
+    find("lda").check(FitConfig(**options, repair_after=(71, 90)))
 
 
 def test_what_is_kept_is_in_the_plan():
