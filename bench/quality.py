@@ -81,7 +81,7 @@ def fit_ours(
     seed: int,
     at: Collection[int],
     inference: str,
-    temper: int | None = None,
+    power: float | None = None,
 ) -> tuple[Any, list[peers.Topics]]:
     """esvi_shm, one worker, a fit for each number of passes; also returns the last result."""
     noted = []
@@ -89,7 +89,7 @@ def fit_ours(
         config = FitConfig(
             n_topics=n_topics, alpha=alpha, eta=eta, n_passes=passes, seed=seed,
             tol=0.0, evaluate_every=0, n_workers=1, inference=inference,
-            temper_passes=None if temper is None else temper * passes,
+            power=power,
         )  # fmt: skip
         cpu = _Cpu()
         result = engine.fit(corpus, config, cpu)

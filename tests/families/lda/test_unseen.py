@@ -106,7 +106,7 @@ def test_topics_are_left_out_and_the_result_is_that_of_all():
 def test_the_last_step_is_over_all_topics():
     """Also where the steps run out while some are left out: no topic holds what it had then."""
     lambda_, alpha, matrix = sparse_case()
-    for steps in range(1, 40):
+    for steps in (1, 2, 3, 5, 12, 39):
         gamma = settle(lambda_, alpha, matrix, Stop(steps, 1e-4, False))
         for found, row in zip(gamma, matrix, strict=True):
             assert found.sum() == pytest.approx(alpha.sum() + row.sum(), rel=1e-5)
