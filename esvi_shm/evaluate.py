@@ -285,9 +285,9 @@ def _json_number(value: Any) -> Any:
 def _write_json(report: _Report, path: str) -> None:
     rows = [{name: _json_number(value) for name, value in row.items()} for row in report.topics]
     figures = {name: _json_number(value) for name, value in report.figures.items()}
-    with open(path, "w", encoding="utf-8") as file:
-        json.dump({**figures, "topics": rows}, file, indent=2, allow_nan=False)
-        file.write("\n")
+    text = json.dumps({**figures, "topics": rows}, indent=2, allow_nan=False)
+    with command.whole_file(path) as file:
+        file.write(f"{text}\n".encode())
 
 
 def _check(given: argparse.Namespace) -> None:

@@ -3,45 +3,34 @@
     theta_d ~ Dirichlet(alpha), beta_k ~ Dirichlet(eta); for each token z ~ theta_d, word ~ beta_z
     q(theta_d) = Dirichlet(gamma_d), q(beta_k) = Dirichlet(lambda_k), q(z) = phi
 
-The updates are in `update`, `margins` and `full`; starts in `starts`; the bound in `bound`;
-here they are tied to the shared arrays. Word rows are in the order of the blocks: row i is word
-`word_ids[i]`, and block b has rows `block_bounds[b]` to `block_bounds[b + 1]`.
+The updates are in `update`, `margins` and `full`; starts in `starts`; the bound in `bound`. `worker`
+has what the workers do, and here is what the main process does: arrays, starts, rests, evaluation.
+Word rows are in the order of the blocks: row i is word `word_ids[i]`, and block b has rows
+`block_bounds[b]` to `block_bounds[b + 1]`.
 
 Source: Zhang et al., AISTATS 2019, Algorithm 3 and appendix A; Hoffman et al. 2013.
 """
 
-import importlib
 from collections.abc import Generator, Sequence
 from dataclasses import replace
-from types import ModuleType
 from typing import Any
 
 import numpy as np
 
 from esvi_shm.config import FitConfig, choose, prior_vector
 from esvi_shm.corpus.corpus import Corpus
-from esvi_shm.corpus.shard import Shard
 from esvi_shm.errors import ParameterError
 from esvi_shm.families.contract import Arrays, Bound, Judge, Sizes
 from esvi_shm.families.lda import bound, priors, repair, starts
-from esvi_shm.families.lda.noise import visit_key
 from esvi_shm.families.lda.repair import TRIAL_PASSES
 from esvi_shm.families.lda.schedule import Schedule
-from esvi_shm.families.lda.starts import _documents, _given
-from esvi_shm.families.lda.update import Rule, make_scratch, scratch_word_bytes
+from esvi_shm.families.lda.starts import _given
+from esvi_shm.families.lda.update import scratch_word_bytes
+from esvi_shm.families.lda.worker import Worker, find_storage
 from esvi_shm.shared.table import ArraySpec
 
 STORAGES = ("margins", "full")
 INFERENCES = ("vb", "cvb0", "anneal")
-
-#: Sweeps of each worker over its own documents, with the topics held still, at a start.
-FOLD_SWEEPS = 5
-#: The same where documents are folded in afresh during a fit, or into the topics of a model.
-REFOLD_SWEEPS = 15
-
-
-def _storage(name: str) -> ModuleType:
-    return importlib.import_module(f"{__name__}.{name}")
 
 
 class Model:
@@ -174,7 +163,7 @@ class Model:
                 "Dirichlet parameters of the shard's documents",
             )
         ]  # fmt: skip
-        for name, what, text in _storage(self.config.storage).ARRAYS:
+        for name, what, text in find_storage(self.config.storage).ARRAYS:
             specs.append(ArraySpec(name, (lengths[what], K), np.float32, own, others, text))
             if self.config.repair_after:
                 kept = f"{name} as it was before a repair on trial"
@@ -242,207 +231,5 @@ class Model:
 
     def worker(
         self, worker: int, corpus: Arrays, shared: Arrays, shards: Sequence[Arrays], beat: Any
-    ) -> "Worker":
+    ) -> Worker:
         return Worker(self, worker, corpus, shared, shards, beat)
-
-
-class Worker:
-    """LDA's part in one worker process; see `families.contract.FamilyWorker`."""
-
-    def __init__(
-        self,
-        model: Model,
-        worker: int,
-        corpus: Arrays,
-        shared: Arrays,
-        shards: Sequence[Arrays],
-        beat: np.ndarray,
-    ) -> None:
-        self.model, self.worker, self.corpus, self.shared = model, worker, corpus, shared
-        self.storage = _storage(model.config.storage)
-        names = [name for name, _, _ in self.storage.ARRAYS]
-        self.shards = [Shard(*(arrays[name] for name in Shard._fields)) for arrays in shards]
-        self.phis = [tuple(arrays[name] for name in names) for arrays in shards]
-        self.shard, self.phi = self.shards[worker], self.phis[worker]
-        self.gamma = shards[worker]["gamma"]
-        lo, hi = (int(d) for d in corpus["document_bounds"][worker : worker + 2])
-        self.first_document, self.document_tokens = lo, corpus["document_tokens"][lo:hi]
-        self.rule = self._rule_of_now()
-        live = shared["pi"]
-        self.pi = (shared["pi_snapshot"] if model.config.deterministic else live, live)
-        self.scratch = make_scratch(
-            most_words=int(np.diff(self.shard.block_word_ptr).max(initial=0)),
-            most_pairs=int(np.diff(self.shard.row_ptr).max(initial=0)),
-            n_topics=model.config.n_topics,
-            beat=beat,
-        )
-        self.repairer = None
-        if model.config.repair_after:
-            self.repairer = repair.Repairer(self, shards[worker])
-        # The command's word rows: blocks are dealt out to the workers in turn.
-        self.own_blocks = range(worker, model.sizes.n_blocks, model.sizes.n_workers)
-
-    def visit(self, block: int, pass_: int, want_entropy: bool) -> None:
-        schedule = self.model.schedule
-        noise = schedule.noise(pass_)
-        self.rule = self.rule._replace(
-            cvb0=schedule.cvb0(pass_), power=schedule.power(pass_), noise=noise
-        )
-        if noise > 0.0:
-            key = visit_key(self.model.config.seed, pass_, self.worker)
-            self.rule = self.rule._replace(noise_key=key)
-        self._visit(block, given=False, frozen=False, want_words=True, want_entropy=want_entropy)
-
-    def _visit(
-        self, block: int, given: bool, frozen: bool, want_words: bool, want_entropy: bool
-    ) -> None:
-        value = self.storage.visit(
-            self.shard,
-            block,
-            self.gamma,
-            self.shared["lambda_"],
-            self.phi,
-            self.pi,
-            self.rule,
-            self.worker,
-            given,
-            frozen,
-            want_words,
-            want_entropy,
-            self.scratch,
-        )
-        self.shared["entropy"][self.worker, block] = value if want_entropy else np.nan
-
-    def command(self, name: str) -> None:
-        if self.repairer is not None and name in repair.COMMANDS:
-            self.repairer.command(name)
-        else:
-            getattr(self, f"_{name}")()
-
-    def _take_priors(self) -> None:
-        self.rule = self._rule_of_now()
-
-    def _rule_of_now(self) -> Rule:
-        return Rule(
-            self.shared["alpha"].astype(np.float32),
-            self.shared["eta"].astype(np.float32),
-            float(self.shared["eta"].sum()),
-            cvb0=self.model.schedule.cvb0(0),
-            power=1.0,
-            word_ids=self.corpus["word_ids"],
-            noise=0.0,
-            noise_key=0,
-        )
-
-    def _sum_under_alpha(self) -> None:
-        priors.sum_documents_into(
-            self.gamma,
-            self.rule.alpha,
-            self.shared["trial_alpha"],
-            self.shared["document_sums"][self.worker],
-        )
-
-    def _sum_under_eta(self) -> None:
-        sums = self.shared["topic_sums"][self.worker]
-        sums[:] = 0.0
-        trial = float(self.shared["trial_eta"][0])
-        for first, last in self.own_rows():
-            priors.add_topics(self.shared["lambda_"], first, last, self.rule.eta, trial, sums)
-
-    def _corpus_topics(self) -> None:
-        tokens = self.corpus["word_tokens"]
-        for first, last in self.own_rows():
-            _documents.corpus_topics_into(
-                self.shared["lambda_"],
-                first,
-                last,
-                tokens,
-                float(tokens.sum()),
-                self.corpus["word_ids"],
-                int(self.shared["start_seed"][0]),
-            )
-
-    def _fold_in(self) -> None:
-        self._fold_in_at_start(FOLD_SWEEPS)
-
-    def _fold_in_longer(self) -> None:
-        self._fold_in_at_start(REFOLD_SWEEPS)
-
-    def _fold_in_at_start(self, n_sweeps: int) -> None:
-        # As before the first pass: this may be another start, after passes of the one before.
-        self.rule = self._rule_of_now()
-        self._sweep_from_uniform(n_sweeps, given=True)
-
-    def _refold(self) -> None:
-        self._sweep_from_uniform(REFOLD_SWEEPS, given=False)
-
-    def _sweep_from_uniform(self, n_sweeps: int, given: bool) -> None:
-        self.rule = self.rule._replace(noise=0.0)
-        self.storage.set_uniform(self.shard, self.gamma, self.phi, self.shared["alpha"])
-        self._sweep(n_sweeps, given)
-
-    def fold_in(self, n_sweeps: int) -> None:
-        """Fold this worker's documents in from the phi that is held, under lambda as it is."""
-        self.storage.sum_documents(self.shard, self.gamma, self.phi, self.shared["alpha"])
-        self._sweep(n_sweeps, given=False)
-
-    def _sweep(self, n_sweeps: int, given: bool) -> None:
-        for sweep in range(n_sweeps):
-            last = sweep == n_sweeps - 1
-            for block in range(self.model.sizes.n_blocks):
-                self._visit(block, given, frozen=True, want_words=last, want_entropy=last)
-
-    def _random_phi(self) -> None:
-        self.shared["entropy"][self.worker] = self.storage.set_random(
-            self.shard,
-            self.phi,
-            self.first_document,
-            self.corpus["word_ids"],
-            int(self.shared["start_seed"][0]),
-            np.empty(self.model.config.n_topics),
-        )
-
-    def _sum_documents(self) -> None:
-        self.storage.sum_documents(self.shard, self.gamma, self.phi, self.shared["alpha"])
-        own = np.zeros(self.model.config.n_topics)
-        for block in range(self.model.sizes.n_blocks):
-            first, last = self._block_rows(block)
-            sums = np.zeros((last - first, len(own)))
-            self.storage.add_words(self.shard, block, self.phi, first, sums)
-            own += sums.sum(axis=0)
-        self.shared["pi"][self.worker] = own
-
-    def _sum_words(self) -> None:
-        for block in self.own_blocks:
-            first, last = self._block_rows(block)
-            sums = np.zeros((last - first, self.model.config.n_topics))
-            for shard, phi in zip(self.shards, self.phis, strict=True):
-                self.storage.add_words(shard, block, phi, first, sums)
-            sums += self.shared["eta"][first:last, None]
-            self.shared["lambda_"][first:last] = sums
-
-    def _bound(self) -> None:
-        digamma_pi = bound.digamma_rows(self.shared["pi"], self.rule.eta_total)
-        lambda_ = self.shared["lambda_"]
-        parts = np.zeros(bound.N_PARTS)
-        for block in range(self.model.sizes.n_blocks):
-            self.scratch.beat[0] += 1
-            parts[bound.PAIRS] += bound.pairs_part(
-                self.shard, block, self.gamma, lambda_, digamma_pi
-            )
-        parts[[bound.DOCUMENTS_LNB, bound.DOCUMENTS_GAP, bound.DOCUMENTS_NLOGN]] = (
-            bound.documents_part(self.gamma, self.document_tokens, self.shared["alpha"])
-        )
-        for first, last in self.own_rows():
-            parts[[bound.WORDS_LNB, bound.WORDS_GAP, bound.WORDS_NLOGN]] += bound.words_part(
-                lambda_, first, last, self.shared["eta"], digamma_pi
-            )
-        self.shared["bound_parts"][self.worker] = parts
-
-    def _block_rows(self, block: int) -> tuple[int, int]:
-        bounds = self.corpus["block_bounds"]
-        return int(bounds[block]), int(bounds[block + 1])
-
-    def own_rows(self) -> list[tuple[int, int]]:
-        """First and last of the word rows that this worker writes on command."""
-        return [self._block_rows(block) for block in self.own_blocks]

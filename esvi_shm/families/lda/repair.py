@@ -28,7 +28,8 @@ from esvi_shm.families.lda.likeness import STAYS, Likeness
 from esvi_shm.shared.table import ArraySpec
 
 if TYPE_CHECKING:
-    from esvi_shm.families.lda import Model, Worker
+    from esvi_shm.families.lda import Model
+    from esvi_shm.families.lda.worker import Worker
 
 #: Share of its tokens that a document lends to the new topics, all together.
 LENT = 0.2

@@ -7,9 +7,10 @@ from hypothesis import given, settings
 from esvi_shm.config import GivenTopics
 from esvi_shm.corpus.corpus import Corpus
 from esvi_shm.errors import ParameterError
-from esvi_shm.families.lda import FOLD_SWEEPS, starts
+from esvi_shm.families.lda import starts
 from esvi_shm.families.lda.starts import seeded, spread
 from esvi_shm.families.lda.starts._documents import NOISE
+from esvi_shm.families.lda.worker import FOLD_SWEEPS
 from tests import naive
 from tests.families.lda.play import (
     assert_sums_hold,

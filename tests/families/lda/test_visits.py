@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 
-from esvi_shm.families.lda import REFOLD_SWEEPS
+from esvi_shm.families.lda.worker import REFOLD_SWEEPS
 from tests import naive
 from tests.families.lda.play import (
     assert_sums_hold,
