@@ -139,7 +139,7 @@ def check_output(
         Of the option that says where to write.
     path : str or None
     read : iterable of str or None
-        Files that the command reads.
+        Files and folders that the command reads.
     folder : str, optional
         Of the model.
 
@@ -157,6 +157,8 @@ def check_output(
     for other in filter(None, read):
         if os.path.exists(path) and os.path.exists(other) and os.path.samefile(path, other):
             raise ParameterError(name, "must not be a file that is read", path)
+        if os.path.isdir(other) and os.path.realpath(parent) == os.path.realpath(other):
+            raise ParameterError(name, f"must not lie in {other}, which is read", path)
 
 
 def read_seed_words(path: str) -> tuple[tuple[str, ...], ...]:

@@ -249,6 +249,7 @@ class FitConfig:
                 _whole(name, getattr(self, name), 1)
         if self.power is not None:
             _number("power", self.power, "greater than 0 and at most 1", lambda x: 0 < x <= 1)
+            object.__setattr__(self, "power", float(self.power))
         _number("tol", self.tol, "at least 0", lambda x: x >= 0)
         if self.max_time is not None:
             _number("max_time", self.max_time, "greater than 0", lambda x: x > 0)

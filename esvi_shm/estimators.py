@@ -127,9 +127,9 @@ class LDA(BaseEstimator):
     history_ : list of Record
     n_passes_ : float
     stopped_ : str
-        Why the fit ended: "passes", "tol", "max_time", or the name of a signal: a Ctrl-C ("SIGINT")
-        ends a fit early with what it has, and is told by a warning of the logger `esvi_shm`; a
-        second one raises `errors.Interrupted`.
+        Why the fit ended: "passes", "tol", "patience", "max_time", or the name of a signal: a
+        Ctrl-C ("SIGINT") ends a fit early with what it has, and is told by a warning of the logger
+        `esvi_shm`; a second one raises `errors.Interrupted`.
     n_features_in_ : int
     model_ : FittedModel
 

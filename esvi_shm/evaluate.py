@@ -305,7 +305,9 @@ def _check(given: argparse.Namespace) -> None:
         raise ParameterError("left_to_right", "must be at least 0", given.left_to_right)
     if given.top_words < 0:
         raise ParameterError("top_words", "must be at least 0", given.top_words)
-    read = (given.corpus, given.reference, given.vocabulary, given.stop_words)
+    read = (
+        given.corpus, given.reference, given.vocabulary, given.stop_words, *given.stability,
+    )  # fmt: skip
     command.check_output("json", given.json, read, given.model)
 
 

@@ -185,7 +185,7 @@ def _parser() -> argparse.ArgumentParser:
     stop.add_argument(
         "--patience", type=int, metavar="N",
         help="stop when N evaluations in a row have brought no lower perplexity of --holdout, once "
-        "cvb0 of anneal, tempering and refolds are over (default: never)",
+        "cvb0 of anneal, tempering, noise, refolds and repairs are over (default: never)",
     )  # fmt: skip
     stop.add_argument(
         "--max-time", type=float, metavar="S", help="seconds of fitting at most (default: no limit)"
@@ -360,7 +360,10 @@ def _run(given: argparse.Namespace) -> None:
         raise ParameterError("top_words", "must be at least 0", given.top_words)
     if given.out is not None:
         store.check_target(given.out)
-    read = (given.corpus, given.vocabulary, given.stop_words)
+    read = (
+        given.corpus, given.vocabulary, given.stop_words, given.holdout, given.seed_words,
+        given.start_from, str(given.alpha), str(given.eta),
+    )  # fmt: skip
     command.check_output("log_json", given.log_json, read, given.out)
     with Progress(given.quiet, given.log_json) as progress:
         corpus = command.read(given, given.corpus, progress)

@@ -25,8 +25,9 @@ EXPLANATION = """\
 For each document, gamma is the fixed point of
   gamma_dk = alpha_k + sum_v n_dv phi_dvk,   phi_dvk ~ E(gamma_dk) E(lambda_vk) / E(pi_k),
 pi being the sums of lambda over the words, and E(x) = exp(digamma(x)) or, for a model whose fit
-ended with inference cvb0, x. Written is theta_dk = gamma_dk / sum_k gamma_dk, a row for each
-document, in order. A document without known words has the prior mean, alpha / sum(alpha).
+ended with inference cvb0, x; phi is tempered as in the last pass of that fit. Written is
+theta_dk = gamma_dk / sum_k gamma_dk, a row for each document, in order. A document without known
+words has the prior mean, alpha / sum(alpha).
 
 Words are matched by name; those outside the model's vocabulary are counted and left out.
 

@@ -5,17 +5,15 @@ blocks, gamma in the parts of the workers, all still in shared memory) and puts 
 where they are asked for, so that a large model is never held twice without need.
 """
 
-import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from esvi_shm.config import FitConfig, GivenTopics
+from esvi_shm.config import GivenTopics
 from esvi_shm.corpus.corpus import Corpus, as_corpus
 from esvi_shm.errors import CorpusError, ParameterError
-from esvi_shm.families.lda.schedule import Schedule
 from esvi_shm.metrics.intervals import Interval, dirichlet_interval
 from esvi_shm.runtime.record import Record, Result
 
@@ -319,12 +317,8 @@ class FittedModel:
 
     def _last_rule(self) -> tuple[str, float]:
         """The inference of the last pass of the fit, and its power."""
-        if not self.summary:
-            return "vb", 1.0
-        names = ("inference", "n_passes", "cvb0_passes", "temper_passes", "power")
-        schedule = Schedule(FitConfig(**{name: self.summary["config"][name] for name in names}))
-        last = max(math.ceil(self.summary["n_passes"]) - 1, 0)
-        return "cvb0" if schedule.cvb0(last) else "vb", schedule.power(last)
+        ending = self.summary.get("ending", {})
+        return ending.get("inference", "vb"), ending.get("power", 1.0)
 
     def topic_word_interval(
         self,
@@ -467,6 +461,7 @@ def summarise(
         "peak_rss_bytes": result.shared_bytes + result.peak_private_bytes,
         "restarts": [restart._asdict() for restart in result.restarts],
         "at_rest": result.at_rest,
+        "ending": result.ending,
         "corpus": corpus.name,
         "corpus_digest": corpus.digest(),
         "config": config.as_dict(),

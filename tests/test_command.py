@@ -127,6 +127,8 @@ def test_what_is_read_is_not_written_over(tmp_path):
     for path in (corpus, tmp_path / "link"):
         with pytest.raises(ParameterError, match="json must not be a file that is read, got"):
             command.check_output("json", str(path), ["stdlib", str(corpus)])
+    with pytest.raises(ParameterError, match="json must not lie in "):
+        command.check_output("json", str(model / "log"), [str(model)])
     for path in (tmp_path, tmp_path / "gone" / "file"):
         with pytest.raises(ParameterError, match="json must be a file in a folder that exists"):
             command.check_output("json", str(path), [])

@@ -9,7 +9,7 @@ from sklearn.base import clone
 from sklearn.exceptions import NotFittedError
 
 import esvi_shm
-from esvi_shm import LDA
+from esvi_shm import LDA, metrics
 from esvi_shm.config import FitConfig
 from esvi_shm.corpus import Corpus
 from esvi_shm.errors import CorpusError, ParameterError
@@ -272,3 +272,35 @@ def test_bad_input_is_an_error_before_the_fit():
     for act in (LDA().topics, lambda: LDA().save("nowhere"), lambda: LDA().transform(MATRIX)):
         with pytest.raises(NotFittedError):
             act()
+
+
+@pytest.mark.parametrize(
+    ("options", "ending"),
+    [
+        ({"inference": "vb"}, {"inference": "vb", "power": 1.0}),
+        ({"inference": "cvb0"}, {"inference": "cvb0", "power": 0.9}),
+        ({"inference": "cvb0", "power": 1}, {"inference": "cvb0", "power": 1.0}),
+        (
+            {"n_passes": 4, "cvb0_passes": 2, "temper_passes": 8},
+            {"inference": "vb", "power": 0.875},
+        ),
+    ],
+)
+def test_the_summary_says_by_what_rule_the_fit_ended_and_transform_follows(
+    options, ending, monkeypatch
+):
+    lda = LDA(**{**QUICK, **options}, random_state=0).fit(MATRIX)
+    assert lda.model_.summary["ending"] == ending
+    seen = []
+    infer = metrics.infer_gamma
+
+    def watching(*arguments, **given):
+        seen.append({name: given[name] for name in ("inference", "power")})
+        return infer(*arguments, **given)
+
+    monkeypatch.setattr(metrics, "infer_gamma", watching)
+    lda.transform(MATRIX)
+    # Of a model from before there was such a line.
+    del lda.model_.summary["ending"]
+    lda.transform(MATRIX)
+    assert seen == [ending, {"inference": "vb", "power": 1.0}]

@@ -133,7 +133,7 @@ def test_the_summary_is_of_the_last_evaluation():
         "alpha_mean": 0.1, "eta_mean": 0.5,
         "fit_seconds": 5.0, "start_seconds": 1.0, "total_seconds": 7.0, "pairs_per_second": 5.0,
         "shared_bytes": 1000, "peak_rss_bytes": 1050,
-        "restarts": [], "at_rest": {},
+        "restarts": [], "at_rest": {}, "ending": {},
         "corpus": CORPUS.name, "corpus_digest": CORPUS.digest(), "config": RESULT.config.as_dict(),
     }  # fmt: skip
     summary = summarise(RESULT, CORPUS, {"source": "other"})

@@ -121,6 +121,9 @@ class Family(Protocol):
         Returns what to report, by name; numbers of several rests are added up.
         """
 
+    def ending(self, n_passes: int) -> dict[str, Any]:
+        """By what rule the last of so many passes was made: what inference later needs to know."""
+
     def evaluate(self, shared: Arrays, n_passes: int) -> Generator[str, bool, Bound]:
         """Remove float drift and compute the bound, after so many whole passes."""
 

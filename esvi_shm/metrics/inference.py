@@ -51,7 +51,7 @@ def infer_gamma(
     corpus : Corpus
         Counts may be fractions.
     steps : int
-        Steps at most, at least 1.
+        Steps at most; 0: gamma from phi uniform.
     tol : float
     inference : str
         "vb": E(x) = exp(digamma(x)); "cvb0": E(x) = x.
@@ -82,7 +82,9 @@ def infer_gamma(
     [[2.5], [0.5]]
     """
     choose("inference", inference, INFERENCES)
-    rule = unseen.make_rule(checked_prior(alpha), inference == "cvb0", power)
+    if not 0 < power <= 1:
+        raise ParameterError("power", "must be greater than 0 and at most 1", power)
+    rule = unseen.make_rule(checked_prior(alpha), inference == "cvb0", float(power))
     shape = (corpus.n_words, len(rule.alpha))
     if lambda_.shape != shape:
         raise ParameterError("lambda_", f"must have the shape {shape}", lambda_.shape)

@@ -103,7 +103,8 @@ def fit(
     config : FitConfig
     observer : Observer, optional
     judge : callable, optional
-        Asked at each evaluation, while the clock stands still; see `families.contract.Judge`.
+        Asked at each evaluation, while the clock stands still, and by a family that has to decide
+        by held-out text; see `families.contract.Judge`.
 
     Returns
     -------

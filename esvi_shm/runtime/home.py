@@ -95,7 +95,10 @@ class Home:
         self.history: list[Record] = []
         self.restarts: list[Restart] = []
         self.at_rest: Counter[str] = Counter()
-        self.trial_visits = self.start_pairs = 0
+        self.trial_visits = 0
+        # Of the starts that are tried: as planned, then as made.
+        n_tried = self.config.restarts if self.config.restarts > 1 else 0
+        self.start_pairs = n_tried * self.config.restart_passes * self.pairs_a_pass
         self.fit_seconds = self.start_seconds = 0.0
         self.began = 0.0  # when the clock was last started
         self.peak_private = private_bytes()
@@ -129,10 +132,8 @@ class Home:
     def _start(self) -> None:
         """Start, or try several starts by a short fit each and start from the best of them.
 
-        The best one is played again: it is the same to the bit, by its seed, and so is all that
-        follows where one worker or `deterministic` fixes the order; with `seed` set to its own
-        the fit could have been had without the others. Keeping its state meanwhile would save
-        its few passes, and need as much memory again.
+        The best one is played again: it is the same to the bit, by its seed. Keeping its state
+        meanwhile would save its few passes, and need as much memory again.
         """
         n_passes = min(self.config.restart_passes, self.config.n_passes)
         for restart in range(self.config.restarts if self.config.restarts > 1 else 0):
@@ -339,6 +340,7 @@ class Home:
             stopped=stopped,
             restarts=self.restarts,
             at_rest=dict(self.at_rest),
+            ending=self.layout.model.ending(math.ceil(self.history[-1].passes)),
         )
 
     @property

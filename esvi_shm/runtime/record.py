@@ -3,7 +3,7 @@
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -73,6 +73,8 @@ class Result:
         The starts that were tried, where there was more than one.
     at_rest : dict of int
         What the family counted at its rests, all of them together.
+    ending : dict
+        By what rule the last pass was made, as the family says.
     """
 
     config: FitConfig
@@ -91,3 +93,4 @@ class Result:
     stopped: str
     restarts: list[Restart] = field(default_factory=list)
     at_rest: dict[str, int] = field(default_factory=dict)
+    ending: dict[str, Any] = field(default_factory=dict)

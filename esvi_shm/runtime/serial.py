@@ -131,7 +131,10 @@ def warm_up(config: FitConfig) -> None:
     fit = SerialFit(corpus, toy)
     fit.run_pass()
     fit.bound()
-    rests = [fit.layout.model.next_rest(0), *config.repair_after]
+    # Rests of each kind: the first of those with a number, and the first of the others.
+    model = fit.layout.model
+    others = type(model)(replace(toy, refold_after=(), repair_after=()), fit.sizes)
+    rests = [*config.refold_after[:1], *config.repair_after[:1], others.next_rest(0)]
     for passes in (n for n in rests if n is not None):
         fit.rest(passes, judge=lambda *_: 1.0)
     control = fit.arrays["control"]

@@ -15,7 +15,7 @@ import numpy as np
 
 from esvi_shm.config import check_workers
 from esvi_shm.corpus.split import split_documents
-from esvi_shm.runtime.engine import available_cores
+from esvi_shm.runtime.cores import available_cores
 
 #: Ranges for each thread, and the pairs below which a range is not worth a hand-over.
 RANGES_PER_WORKER, LEAST_PAIRS = 16, 2048

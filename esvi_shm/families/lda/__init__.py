@@ -87,10 +87,19 @@ class Model:
                 f"temper_passes ({config.temper_passes}) is more than n_passes "
                 f"({config.n_passes}): the fit ends while it is tempered, short of its optimum"
             )
-        late = [n for n in config.refold_after if n > config.n_passes]
-        if late:
-            numbers = ", ".join(map(str, late))
-            found.append(f"refold_after {numbers} has no effect in {config.n_passes} passes")
+        for name in ("refold_after", "repair_after"):
+            late = [n for n in getattr(config, name) if n > config.n_passes]
+            if late:
+                numbers = ", ".join(map(str, late))
+                found.append(f"{name} {numbers} has no effect in {config.n_passes} passes")
+        settled = Schedule(config).n_passes
+        if config.learn_priors != "none" and settled >= config.n_passes:
+            found.append(
+                f"learn_priors {config.learn_priors} has no effect: the updates settle after "
+                f"{settled} of {config.n_passes} passes"
+            )
+        if config.noise_passes and not config.noise:
+            found.append("noise_passes has no effect without noise")
         return found
 
     def check_corpus(self, corpus: Corpus) -> None:
@@ -193,8 +202,15 @@ class Model:
         changes = (*self.config.refold_after, *self.config.repair_after)
         rests = [n for n in changes if n > n_passes]
         if self.config.learn_priors != "none":
-            rests.append(priors.next_time(n_passes, self.schedule.n_passes))
+            rests.append(self._next_learning(n_passes))
         return min(rests, default=None)
+
+    def _next_learning(self, n_passes: int) -> int:
+        return priors.next_time(n_passes, self.schedule.n_passes, self.config.n_passes)
+
+    def ending(self, n_passes: int) -> dict[str, Any]:
+        cvb0, power, _ = self.schedule.rule(max(n_passes - 1, 0))
+        return {"inference": "cvb0" if cvb0 else "vb", "power": power}
 
     def at_rest(
         self, corpus: Arrays, shared: Arrays, n_passes: int, judge: Judge | None
@@ -206,7 +222,7 @@ class Model:
             yield "sum_documents"
             yield "sum_words"
         learning = self.config.learn_priors != "none"
-        if learning and n_passes == priors.next_time(n_passes - 1, self.schedule.n_passes):
+        if learning and n_passes == self._next_learning(n_passes - 1):
             decides = judge if self.schedule.cvb0(n_passes - 1) else None
             yield from priors.learn(self.config, corpus["word_ids"], shared, decides)
         if n_passes in self.config.repair_after:

@@ -34,8 +34,8 @@ from esvi_shm.families.contract import Arrays, Judge
 from esvi_shm.special import digamma, log_gamma
 
 LEARNED = ("none", "alpha", "eta", "both")
-#: Passes between two times that priors are learned.
-EVERY = 10
+#: Passes between two times that priors are learned, at most; there are `TIMES` in a short fit.
+EVERY, TIMES = 10, 4
 #: Values of a prior tried each time, at most; the next time goes on from the best. Changes (of
 #: the logarithm) that are not worth another.
 TRIALS, ENOUGH = 5, 3e-3
@@ -142,16 +142,17 @@ def check(config: FitConfig, has_judge: bool) -> None:
         raise ParameterError("learn_priors", "must come with holdout under cvb0", learned)
 
 
-def next_time(n_passes: int, settled: int) -> int:
+def next_time(n_passes: int, settled: int, last: int) -> int:
     """The next number of passes, above `n_passes`, after which priors are learned.
 
     Not before the updates have settled: tempered ones, and those of cvb0 before vb, leave
-    documents with more topics than they will have.
+    documents with more topics than they will have. `last` is the number of all passes.
 
-    >>> [next_time(n, settled=50) for n in (0, 59, 60)]
-    [60, 60, 70]
+    >>> [next_time(n, settled=50, last=100) for n in (0, 59, 60)], next_time(0, 14, 20)
+    ([60, 60, 70], 15)
     """
-    return settled + EVERY * max((n_passes - settled) // EVERY + 1, 1)
+    every = min(EVERY, max((last - settled) // TIMES, 1))
+    return settled + every * max((n_passes - settled) // every + 1, 1)
 
 
 def climb(measure: Measure, start: np.ndarray) -> Generator[str, bool, np.ndarray]:

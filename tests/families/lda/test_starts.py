@@ -4,9 +4,10 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 
-from esvi_shm.config import GivenTopics
+from esvi_shm.config import FitConfig, GivenTopics
 from esvi_shm.corpus.corpus import Corpus
 from esvi_shm.errors import ParameterError
+from esvi_shm.families import find
 from esvi_shm.families.lda import starts
 from esvi_shm.families.lda.starts import seeded, spread
 from esvi_shm.families.lda.starts._documents import NOISE
@@ -346,3 +347,11 @@ def test_given_topics_are_positive(value):
 def test_words_that_a_model_lacks_are_told(caplog):
     play(COUNTS, n_topics=3, start_from=model_of(words(15), 2))
     assert [r.getMessage() for r in caplog.records] == ["mine has 15 of the 20 words of matrix"]
+
+
+def test_restarts_from_all_topics_of_a_model_would_be_the_same():
+    topics = GivenTopics(np.ones((5, 3)), words(5), "itself")
+    with pytest.raises(ParameterError, match="restarts must be 1 where start_from gives"):
+        find("lda").check(FitConfig(n_topics=3, start_from=topics, restarts=2))
+    find("lda").check(FitConfig(n_topics=4, start_from=topics, restarts=2))
+    find("lda").check(FitConfig(n_topics=3, start_from=topics))

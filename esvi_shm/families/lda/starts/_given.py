@@ -32,6 +32,9 @@ def check(config: FitConfig) -> None:
         if config.seed_words:
             rule = "cannot be given together with start_from"
             raise ParameterError("seed_words", rule, len(config.seed_words))
+        if n_given == config.n_topics and config.restarts > 1:
+            rule = "must be 1 where start_from gives all topics: all starts would be the same"
+            raise ParameterError("restarts", rule, config.restarts)
     if len(config.seed_words) > config.n_topics:
         rule = f"must be for at most {config.n_topics} topics (one a line)"
         raise ParameterError("seed_words", rule, len(config.seed_words))
