@@ -127,7 +127,11 @@ def read(given: argparse.Namespace, path: str | None, progress: "Progress") -> "
 
 
 def check_output(
-    name: str, path: str | None, read: Iterable[str | None], folder: str | None = None
+    name: str,
+    path: str | None,
+    read: Iterable[str | None],
+    folder: str | None = None,
+    begins: bytes = b"",
 ) -> None:
     """Refuse, before the work begins, what cannot be written or would do harm.
 
@@ -142,6 +146,8 @@ def check_output(
         Files and folders that the command reads.
     folder : str, optional
         Of the model.
+    begins : bytes
+        What a file begins with that may be written over: not every file that is read is named.
 
     Raises
     ------
@@ -159,6 +165,12 @@ def check_output(
             raise ParameterError(name, "must not be a file that is read", path)
         if os.path.isdir(other) and os.path.realpath(parent) == os.path.realpath(other):
             raise ParameterError(name, f"must not lie in {other}, which is read", path)
+    if begins and os.path.isfile(path):
+        with open(path, "rb") as file:
+            first = file.read(len(begins))
+        if first not in (b"", begins):
+            rule = f"must be a new file, or one that begins with {begins.decode()}"
+            raise ParameterError(name, rule, path)
 
 
 def read_seed_words(path: str) -> tuple[tuple[str, ...], ...]:

@@ -281,14 +281,17 @@ class FitConfig:
 
     @staticmethod
     def _check_prior(name: str, value: Any) -> None:
-        if np.ndim(value) == 0:
+        try:
+            given = np.asarray(value)
+        except ValueError:  # lists of different lengths
+            given = np.array([""])
+        if given.ndim == 0:
             _number(name, value, "greater than 0", lambda x: x > 0)
             values = [value]
+        elif given.dtype.kind not in "iuf":
+            raise ParameterError(name, "must be a number or a vector of numbers", value)
         else:
-            try:
-                values = np.asarray(value, dtype=np.float64).ravel().tolist()
-            except (TypeError, ValueError, OverflowError):
-                raise ParameterError(name, "must be a number or a vector", value) from None
+            values = given.astype(np.float64).ravel().tolist()
         for x in values:
             if not LEAST_PRIOR <= x <= MOST_PRIOR:
                 raise ParameterError(name, "must lie between 1e-6 and 1e6", x)

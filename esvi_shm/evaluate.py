@@ -308,7 +308,7 @@ def _check(given: argparse.Namespace) -> None:
     read = (
         given.corpus, given.reference, given.vocabulary, given.stop_words, *given.stability,
     )  # fmt: skip
-    command.check_output("json", given.json, read, given.model)
+    command.check_output("json", given.json, read, given.model, begins=b"{")
 
 
 def _run(given: argparse.Namespace) -> None:

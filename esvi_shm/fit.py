@@ -257,7 +257,8 @@ def _prior(name: str, value: Any) -> Any:
 
     if value.endswith(".npy"):
         try:
-            return np.load(value, allow_pickle=False)
+            array = np.load(value, allow_pickle=False)
+            return array if array.ndim else array.item()
         except (OSError, ValueError, EOFError) as error:
             raise ParameterError(name, f"must be a .npy file of numbers ({error})", value) from None
     try:
@@ -364,7 +365,7 @@ def _run(given: argparse.Namespace) -> None:
         given.corpus, given.vocabulary, given.stop_words, given.holdout, given.seed_words,
         given.start_from, str(given.alpha), str(given.eta),
     )  # fmt: skip
-    command.check_output("log_json", given.log_json, read, given.out)
+    command.check_output("log_json", given.log_json, read, given.out, begins=b"{")
     with Progress(given.quiet, given.log_json) as progress:
         corpus = command.read(given, given.corpus, progress)
         corpus, held_out = _set_aside(given, corpus, config.seed, progress)

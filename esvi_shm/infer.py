@@ -121,7 +121,7 @@ def _run(given: argparse.Namespace) -> None:
     unknown: Any = aligned.outside_tokens
     print(
         f"{len(theta):,} documents, {corpus.n_tokens - unknown:,} tokens of known words, "
-        f"{unknown:,} of {aligned.outside_words:,} unknown ones"
+        f"{unknown:,} tokens of {aligned.outside_words:,} unknown ones"
     )
     print(f"{theta.shape[1]} topics, {seconds:.2f} s of inference, saved in {given.out}")
 

@@ -5,6 +5,7 @@ blocks, gamma in the parts of the workers, all still in shared memory) and puts 
 where they are asked for, so that a large model is never held twice without need.
 """
 
+import logging
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -19,6 +20,8 @@ from esvi_shm.runtime.record import Record, Result
 
 if TYPE_CHECKING:
     from esvi_shm.metrics import Alignment
+
+_log = logging.getLogger(__name__)
 
 #: Rows that are copied at a time where the order changes.
 CHUNK = 4096
@@ -312,6 +315,11 @@ class FittedModel:
                 corpus.name,
                 f"without names of words there must be a column for each of the model's "
                 f"{len(self.words)} words, got {corpus.n_words}",
+            )
+        if named:
+            _log.warning(
+                "%s has no names of words: its columns are taken for the model's words in order",
+                corpus.name,
             )
         return Alignment(corpus, 0, 0)
 

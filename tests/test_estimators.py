@@ -304,3 +304,19 @@ def test_the_summary_says_by_what_rule_the_fit_ended_and_transform_follows(
     del lda.model_.summary["ending"]
     lda.transform(MATRIX)
     assert seen == [ending, {"inference": "vb", "power": 1.0}]
+
+
+@pytest.mark.parametrize(
+    "prior", [[1j, 2.0], ["1", "2"], [True, False], np.zeros(2, "M8[D]"), [[1.0], [1.0, 2.0]]]
+)
+def test_priors_must_be_numbers(prior):
+    with pytest.raises(ParameterError, match="doc_topic_prior must be a number or a vector"):
+        LDA(n_components=2, doc_topic_prior=prior).fit(MATRIX)
+
+
+@pytest.mark.parametrize("damage", [np.nan, np.inf, -1.0, 0.0])
+def test_damaged_topics_infer_nothing(damage):
+    lambda_ = np.ones((12, 2))
+    lambda_[3, 1] = damage
+    with pytest.raises(ParameterError, match="lambda_ must be finite and greater than 0"):
+        metrics.infer_gamma(lambda_, np.ones(2), Corpus.from_sparse(MATRIX))

@@ -494,6 +494,7 @@ def test_bad_corpora_and_targets(tmp_path, capsys):
         ([good, "--holdout", str(short), "--log-json", str(short)], "must not be a file that is"),
         ([good, "--seed-words", str(short), "--log-json", str(short)], "must not be a file that"),
         ([good, "--eta", str(short), "--log-json", str(short)], "--eta must be a number"),
+        ([good, "--log-json", str(short)], "must be a new file, or one that begins with {"),
         ([str(empty)], "docword.empty.txt"),
         ([good, "--vocabulary", str(short)], "vocabulary"),
         ([good, "--out", str(tmp_path / "taken")], "not a model"),

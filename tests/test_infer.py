@@ -44,7 +44,7 @@ def test_theta_from_the_shell(model, new, tmp_path):
     assert theta.shape == (3, 4) and theta.dtype == np.float32
     np.testing.assert_allclose(theta[1], 0.25, rtol=1e-6)
     lines = done.stdout.splitlines()
-    assert lines[0] == "3 documents, 4 tokens of known words, 3 of 2 unknown ones"
+    assert lines[0] == "3 documents, 4 tokens of known words, 3 tokens of 2 unknown ones"
     assert lines[1].startswith("4 topics, ") and lines[1].endswith(f"saved in {out}")
     assert "new.txt: 3 documents" in done.stderr
 

@@ -96,6 +96,8 @@ def infer_gamma(
     row_of = np.zeros(corpus.n_words, np.int32)
     row_of[words] = np.arange(len(words), dtype=np.int32)
     pi = lambda_.sum(axis=0, dtype=np.float64)
+    if not np.isfinite(pi).all() or not lambda_.min() > 0:
+        raise ParameterError("lambda_", "must be finite and greater than 0", lambda_.min())
     topics = unseen.expected_topics(lambda_, pi, words, rule)
     return _settle(corpus, row_of[corpus.indices], topics, rule, stop, n_workers)
 
