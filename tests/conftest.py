@@ -1,10 +1,13 @@
 """Options and fixtures of all tests."""
 
 import os
+import signal
 from pathlib import Path
 
 import pytest
 from hypothesis import settings
+
+from esvi_shm.runtime.signals import ASKING_TO_STOP
 
 # Kernels compile within the first example, which says nothing of the code under test.
 settings.register_profile("kernels", deadline=None, max_examples=60)
@@ -30,3 +33,14 @@ def data_folder(request: pytest.FixtureRequest) -> Path:
     if not folder.is_dir():
         pytest.fail(f"--data-folder {folder} is no folder")
     return folder
+
+
+@pytest.fixture(autouse=True)
+def signals_are_not_ignored():
+    """As they are for tests that a shell runs in the background: processes started here inherit it."""
+    ignored = [n for n in ASKING_TO_STOP if signal.getsignal(n) is signal.SIG_IGN]
+    for number in ignored:
+        signal.signal(number, signal.default_int_handler)
+    yield
+    for number in ignored:
+        signal.signal(number, signal.SIG_IGN)

@@ -38,7 +38,7 @@ ENDLESS = {"n_passes": 10**9, "evaluate_every": 0}
 
 @pytest.fixture(autouse=True)
 def signals_are_not_ignored():
-    """As they are for tests that a shell runs in the background; a fit leaves them ignored."""
+    """Nor deadly: these tests send them to their own process, some when a fit is over."""
     before = {number: signal.getsignal(number) for number in ASKING_TO_STOP}
     for number in ASKING_TO_STOP:
         signal.signal(number, signal.default_int_handler)
