@@ -37,7 +37,7 @@ def data_folder(request: pytest.FixtureRequest) -> Path:
 
 @pytest.fixture(autouse=True)
 def signals_are_not_ignored():
-    """As they are for tests that a shell runs in the background: processes started here inherit it."""
+    """As a shell leaves them to tests in the background, and so to the processes they start."""
     ignored = [n for n in ASKING_TO_STOP if signal.getsignal(n) is signal.SIG_IGN]
     for number in ignored:
         signal.signal(number, signal.default_int_handler)
