@@ -100,11 +100,35 @@ class Emitter:
     def maximum(self, a: Any, b: Any) -> Any:
         return self.builder.select(self.builder.fcmp_ordered(">", a, b), a, b)
 
+    def above(self, vector: Any, limit: Any) -> Any:
+        """A bit for each lane, set where it is above the limit's."""
+        above = self.builder.fcmp_ordered(">", vector, limit)
+        return self.builder.bitcast(above, ir.IntType(LANES))
+
     def any_above(self, vector: Any, limit: Any) -> Any:
         """Whether some lane is above the limit's."""
-        above = self.builder.fcmp_ordered(">", vector, limit)
-        bits = self.builder.bitcast(above, ir.IntType(LANES))
+        bits = self.above(vector, limit)
         return self.builder.icmp_unsigned("!=", bits, bits.type(0))
+
+    def each_bit(self, bits: Any, body: Callable[[Any], None]) -> None:
+        """Emit `body(lane)` for the bits that are set, the lowest first."""
+        builder, zero = self.builder, bits.type(0)
+        lowest = cgutils.get_or_insert_function(
+            builder.module,
+            ir.FunctionType(bits.type, [bits.type, ir.IntType(1)]),
+            f"llvm.cttz.i{LANES}",
+        )
+        before = builder.block
+        loop, after = builder.append_basic_block("bits"), builder.append_basic_block("bits.end")
+        builder.cbranch(builder.icmp_unsigned("!=", bits, zero), loop, after)
+        builder.position_at_end(loop)
+        left = builder.phi(bits.type)
+        left.add_incoming(bits, before)
+        body(builder.zext(builder.call(lowest, [left, ir.IntType(1)(1)]), _INT64))
+        rest = builder.and_(left, builder.sub(left, bits.type(1)))
+        left.add_incoming(rest, builder.block)
+        builder.cbranch(builder.icmp_unsigned("!=", rest, zero), loop, after)
+        builder.position_at_end(after)
 
     def each(self, length: Any, body: Callable[..., None]) -> None:
         """Emit `body(load, store, k)` for the vectors at k = 0, `LANES`, ... of rows.
@@ -162,10 +186,11 @@ class Emitter:
             value.add_incoming(start, before)
             values.append(value)
         results = body(k, values)
+        last = builder.block  # the body may have blocks of its own
         for value, result in zip(values, results, strict=True):
-            value.add_incoming(result, inside)
+            value.add_incoming(result, last)
         following = builder.add(k, _INT64(LANES))
-        k.add_incoming(following, inside)
+        k.add_incoming(following, last)
         builder.cbranch(builder.icmp_signed("<", following, length), inside, after)
         builder.position_at_end(after)
         return results
@@ -348,3 +373,124 @@ def prefetch_row(rows, row):
     row : int
     """
     _prefetch_row(rows, row)
+
+
+@intrinsic
+def _above_into(typingctx, x, base, limit, length, places):
+    def codegen(context, builder, signature, args):
+        emit = Emitter(builder)
+        x_data, base_data, places_data = (
+            data_of(context, builder, signature.args[i], args[i]) for i in (0, 1, 4)
+        )
+        limit = emit.broadcast(args[2])
+        found = cgutils.alloca_once_value(builder, _INT64(0))
+
+        def body(load, store, k):
+            def put(lane):
+                n = builder.load(found)
+                place = builder.trunc(builder.add(k, lane), _INT32)
+                builder.store(place, builder.gep(places_data, [n]))
+                builder.store(builder.add(n, _INT64(1)), found)
+
+            emit.each_bit(emit.above(builder.fsub(load(x_data), load(base_data)), limit), put)
+
+        emit.each(args[3], body)
+        return builder.load(found)
+
+    return types.int64(x, base, types.float32, types.int64, places), codegen
+
+
+@kernel
+def above_into(x, base, limit, places):
+    """List where x - base is above a limit; returns how many there are.
+
+    Equivalent to ``found = np.flatnonzero(x - base > limit); places[:len(found)] = found``.
+
+    Parameters
+    ----------
+    x, base : float32 arrays, shape (K,)
+    limit : float32
+        At least 0.
+    places : int32 array, shape (K,) or longer
+        Written.
+    """
+    return _above_into(x, base, limit, x.shape[0], places)
+
+
+@intrinsic
+def dot_listed(typingctx, x, x_at, table, table_at, places, places_at, n, taken):
+    """The dot product of a list's values and those of a table at the list's places.
+
+    Equivalent to ``taken[:n] = table[table_at:][places[places_at : places_at + n]]`` and
+    ``x[x_at : x_at + n] @ taken[:n]``, n rounded up to a multiple of `LANES`.
+    """
+
+    def codegen(context, builder, signature, args):
+        emit = Emitter(builder)
+        x_data, table_data, places_data, taken_data = (
+            data_of(context, builder, signature.args[i], args[i]) for i in (0, 2, 4, 7)
+        )
+        _, x_at, _, table_at, _, places_at, n, _ = args
+        table_data = builder.gep(table_data, [table_at])
+
+        def body(k, sums):
+            found = ir.Constant(_VECTOR, ir.Undefined)
+            for lane in range(LANES):
+                at = builder.add(builder.add(places_at, k), _INT64(lane))
+                place = builder.load(builder.gep(places_data, [at]))
+                value = builder.load(builder.gep(table_data, [place]))
+                found = builder.insert_element(found, value, _INT32(lane))
+            emit.store(found, taken_data, k)
+            return [emit.multiply_add(emit.load(x_data, builder.add(x_at, k)), found, sums[0])]
+
+        return emit.horizontal_sum(emit.loop(n, [_ZEROS], body)[0])
+
+    return types.float32(
+        x, types.int64, table, types.int64, places, types.int64, types.int64, taken
+    ), codegen
+
+
+@intrinsic
+def mix_listed(
+    typingctx, x, x_at, sums, sums_at, table, table_at, places, places_at, n, taken, weight
+):
+    """Add to the sums beside a list and to a table at the list's places, after `dot_listed`.
+
+    Equivalent to ``sums[sums_at : sums_at + n] += weight * taken[:n]`` and, where `taken` is not
+    0, ``table[table_at:][places[places_at : places_at + n]] += weight * x[x_at : x_at + n]``, n
+    rounded up to a multiple of `LANES`.
+    """
+
+    def codegen(context, builder, signature, args):
+        emit = Emitter(builder)
+        x_data, sums_data, table_data, places_data, taken_data = (
+            data_of(context, builder, signature.args[i], args[i]) for i in (0, 2, 4, 6, 9)
+        )
+        _, x_at, _, sums_at, _, table_at, _, places_at, n, _, weight = args
+        table_data = builder.gep(table_data, [table_at])
+        scale = emit.broadcast(weight)
+
+        def body(k, _):
+            found = emit.load(taken_data, k)
+            here = builder.add(sums_at, k)
+            emit.store(emit.multiply_add(scale, found, emit.load(sums_data, here)), sums_data, here)
+
+            def add(lane):
+                at = builder.add(k, lane)
+                place = builder.load(builder.gep(places_data, [builder.add(places_at, at)]))
+                value = builder.load(builder.gep(x_data, [builder.add(x_at, at)]))
+                total = builder.gep(table_data, [place])
+                value = builder.fmul(weight, value, flags=["contract"])
+                builder.store(builder.fadd(builder.load(total), value, flags=["contract"]), total)
+
+            values = emit.load(x_data, builder.add(x_at, k))
+            emit.each_bit(emit.above(builder.fmul(found, values), _ZEROS), add)
+            return []
+
+        emit.loop(n, [], body)
+        return context.get_dummy_value()
+
+    return types.void(
+        x, types.int64, sums, types.int64, table, types.int64, places, types.int64, types.int64,
+        taken, types.float32,
+    ), codegen  # fmt: skip

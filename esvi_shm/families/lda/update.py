@@ -66,6 +66,8 @@ class Rule(NamedTuple):
     word_ids: np.ndarray  # int32 (V,), by word row
     noise: float  # strength of the noise on the words' factors
     noise_key: int  # of this visit
+    most_alpha: np.float32  # the largest of alpha
+    tolerance: np.float32  # of a pair's mass, outside its topics; 0: update over all topics
 
 
 def scratch_word_bytes(n_topics: int) -> int:
@@ -91,7 +93,7 @@ def make_scratch(most_words: int, most_pairs: int, n_topics: int, beat: np.ndarr
         return raw[first : first + n]
 
     return Scratch(
-        floats(2 * length * most_words),
+        floats(2 * length * max(most_words, 1)),
         floats(length),
         floats(length),
         floats(most_pairs),

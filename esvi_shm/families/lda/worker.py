@@ -1,7 +1,7 @@
 """LDA's part in one worker process: visits, and what all workers do on command."""
 
 import importlib
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from types import ModuleType
 from typing import TYPE_CHECKING
 
@@ -13,6 +13,7 @@ from esvi_shm.families.lda import bound, priors, repair
 from esvi_shm.families.lda.noise import visit_key
 from esvi_shm.families.lda.starts import _documents
 from esvi_shm.families.lda.update import Rule, make_scratch
+from esvi_shm.vector import padded
 
 if TYPE_CHECKING:
     from esvi_shm.families.lda import Model
@@ -114,6 +115,8 @@ class Worker:
             word_ids=self.corpus["word_ids"],
             noise=0.0,
             noise_key=0,
+            most_alpha=np.float32(self.shared["alpha"].max()),
+            tolerance=np.float32(0.0),
         )
 
     def _sum_under_alpha(self) -> None:
@@ -188,20 +191,37 @@ class Worker:
         self.storage.sum_documents(self.shard, self.gamma, self.phi, self.shared["alpha"])
         own = np.zeros(self.model.config.n_topics)
         for block in range(self.model.sizes.n_blocks):
-            first, last = self._block_rows(block)
-            sums = np.zeros((last - first, len(own)))
-            self.storage.add_words(self.shard, block, self.phi, first, sums)
-            own += sums.sum(axis=0)
+            for first, last in self._chunks(block):
+                own += self._add_words((self.worker,), block, first, last).sum(axis=0)
         self.shared["pi"][self.worker] = own
 
     def _sum_words(self) -> None:
+        every = range(len(self.shards))
         for block in self.own_blocks:
-            first, last = self._block_rows(block)
-            sums = np.zeros((last - first, self.model.config.n_topics))
-            for shard, phi in zip(self.shards, self.phis, strict=True):
-                self.storage.add_words(shard, block, phi, first, sums)
-            sums += self.shared["eta"][first:last, None]
-            self.shared["lambda_"][first:last] = sums
+            for first, last in self._chunks(block):
+                sums = self._add_words(every, block, first, last)
+                sums += self.shared["eta"][first:last, None]
+                self.shared["lambda_"][first:last] = sums
+
+    def _chunks(self, block: int) -> Iterator[tuple[int, int]]:
+        """First and last of the word rows of a block, so many at a time as `_add_words` holds."""
+        first, last = self._block_rows(block)
+        most = max(len(self._float64_sums()), 1)
+        for at in range(first, last, most):
+            yield at, min(at + most, last)
+
+    def _float64_sums(self) -> np.ndarray:
+        """The scratch of a visit, as rows of float64: at rest it is free."""
+        rows = self.scratch.rows.view(np.float64)
+        return rows.reshape(-1, padded(self.model.config.n_topics))
+
+    def _add_words(self, workers: Iterable[int], block: int, first: int, last: int) -> np.ndarray:
+        """Sum over shards of n phi, float64, of the word rows first..last-1 of a block."""
+        sums = self._float64_sums()[: last - first]
+        sums[:] = 0.0
+        for p in workers:
+            self.storage.add_words(self.shards[p], block, self.phis[p], first, sums)
+        return sums[:, : self.model.config.n_topics]
 
     def _bound(self) -> None:
         digamma_pi = bound.digamma_rows(self.shared["pi"], self.rule.eta_total)

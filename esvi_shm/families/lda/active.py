@@ -1,0 +1,354 @@
+"""Active sets: a visit that updates only the topics that a document and a word live in.
+
+A document lives in the topics whose share of its tokens, gamma - alpha, is above `DOCUMENT_CUT`
+of its largest; a word in those where lambda - eta is above `WORD_CUT` of its largest. phi of a
+pair moves among the topics of both (Lemma 1 of the paper: any subset may be updated alone), so
+its cost does not depend on K. After some passes a document lives in 15 to 30 topics, however many
+there are.
+
+Nothing is left out unseen. Of each pair the mass that the update over all topics would put
+elsewhere is at most e B / s of its tokens, with e the largest factor of a topic that the document
+does not live in, B the sum of the word's factors, and s the sum over the topics of both. Where
+that is above `Rule.tolerance`, the pair is updated over all topics of the word: so a document
+finds new topics.
+
+The state is that of storage `margins`, and so is the order of the updates. Lists are made anew in
+each visit, from gamma and lambda; what a margin held outside of them is taken back.
+
+Scratch layout: word i of the visit owns `rows[2 n i : 2 n (i + 1)]` and `topics[n i : n (i + 1)]`,
+n = padded(K). A word of few topics has its factors one after the other, in the order of its
+topics, and so its sums; a word of many has them in the place of each topic.
+"""
+
+from typing import NamedTuple
+
+import numpy as np
+
+from esvi_shm.compile import kernel
+from esvi_shm.families.lda.noise import add_noise
+from esvi_shm.families.lda.update import (
+    FLUSH_ROWS,
+    FLUSH_WORDS,
+    _log_factor,
+    flush_moved,
+    row_factors_into,
+    topic_factors_into,
+)
+from esvi_shm.special import log
+from esvi_shm.vector import (
+    LANES,
+    above_into,
+    dot_listed,
+    mix_listed,
+    padded,
+    prefetch_row,
+)
+
+DOCUMENT_CUT = np.float32(1e-3)
+WORD_CUT = np.float32(1e-5)
+#: What is no more above its prior is rounding.
+ROUNDING = np.float32(4e-6)
+#: Words with more topics have a whole row: then a document's list is the shorter one.
+MOST_COMPACT = 48
+#: Below this sum of products a pair is done in the log domain.
+LEAST_SUM = np.float32(1e-25)
+
+
+class Lists(NamedTuple):
+    """A worker's private arrays for active sets; n = padded(K)."""
+
+    rows: np.ndarray  # float32 (2 n words,): factors and sums of each word; 0 between visits
+    topics: np.ndarray  # int32 (n words,): topics of each word of the visit
+    n_topics: np.ndarray  # int32 (words,): how many
+    mass: np.ndarray  # float32 (words,): sum of the word's factors
+    own: np.ndarray  # int32 (n,): topics of the document at hand
+    own_total: np.ndarray  # float32 (n,): sum of count beta / s, in the order of `own`
+    taken: np.ndarray  # float32 (n,): what `dot_listed` took for `mix_listed`
+    x: np.ndarray  # float32 (n,): parameters in the order of a list
+    factors: np.ndarray  # float32 (n,): their factors
+    every: np.ndarray  # float32 (n,): factors of the document at hand, all topics
+    outside: np.ndarray  # float32 (n,): sum of count beta / s of pairs over all topics of the word
+    zeros: np.ndarray  # float32 (n,)
+
+
+def make_lists(most_words: int, n_topics: int) -> Lists:
+    """Lists for blocks of up to `most_words` words; memory that is not used is not touched."""
+    n = padded(n_topics) + 16
+    return Lists(
+        np.zeros(2 * padded(n_topics) * most_words, np.float32),
+        np.zeros(padded(n_topics) * most_words, np.int32),
+        np.zeros(most_words, np.int32),
+        np.zeros(most_words, np.float32),
+        np.zeros(n, np.int32),
+        *(np.zeros(n, np.float32) for _ in range(7)),
+    )
+
+
+@kernel
+def _list_words(shard, block, lambda_, phi_word, rule, topic_factor, lists, pi_own):
+    """List the topics of each word of a block, with their factors."""
+    word_row, rows = shard.word_row, lists.rows
+    first, last = shard.block_word_ptr[block], shard.block_word_ptr[block + 1]
+    n_topics, length = lambda_.shape[1], topic_factor.shape[0]
+    x, factors, zeros = lists.x, lists.factors, lists.zeros[:n_topics]
+    for i in range(last - first):
+        word = word_row[first + i]
+        if first + i + 2 < last:
+            prefetch_row(lambda_, word_row[first + i + 2])
+        lambda_row, old = lambda_[word], phi_word[first + i]
+        listed = lists.topics[length * i : length * (i + 1)]
+        row = rows[2 * length * i : 2 * length * (i + 1)]
+        prior = rule.eta[word]
+        n_above = above_into(lambda_row, zeros, prior + prior * ROUNDING, listed)
+        largest = np.float32(0.0)
+        for j in range(n_above):
+            largest = max(largest, lambda_row[listed[j]] - prior)
+        cut = largest * WORD_CUT
+        n = 0
+        for j in range(n_above):
+            k = listed[j]
+            if lambda_row[k] - prior > cut:
+                x[n] = lambda_row[k]
+                listed[n] = k
+                n += 1
+            elif old[k] > 0.0:
+                lambda_row[k] = max(lambda_row[k] - old[k], prior)
+                pi_own[k] -= old[k]
+                old[k] = 0.0
+        lists.n_topics[i] = n
+        row_factors_into(x[:n], factors, rule)
+        if rule.noise > 0.0:
+            add_noise(factors, n, rule.noise, rule.noise_key, rule.word_ids[word])
+        mass = np.float32(0.0)
+        for j in range(n):
+            value = factors[j] * topic_factor[listed[j]]
+            row[listed[j] if n > MOST_COMPACT else j] = value
+            mass += value
+        if n <= MOST_COMPACT:
+            listed[n : -(-n // LANES) * LANES] = 0
+        lists.mass[i] = mass
+
+
+@kernel
+def _update_outside(gamma_row, rule, i, length, rows, count, lists, extra, has_every):
+    """Update one pair over all topics of its word; returns its share of H but for the margins'."""
+    every, outside = lists.every, lists.outside
+    if not has_every:
+        row_factors_into(gamma_row, every, rule)
+    n = lists.n_topics[i]
+    listed = lists.topics[length * i : length * i + n]
+    beta = rows[2 * length * i : 2 * length * i + length]
+    sums = rows[2 * length * i + length : 2 * length * (i + 1)]
+    whole = n > MOST_COMPACT
+    s = np.float32(0.0)
+    for j in range(n):
+        s += every[listed[j]] * beta[listed[j] if whole else j]
+    if s >= LEAST_SUM:
+        weight = count / s
+        for j in range(n):
+            k = listed[j]
+            at = k if whole else j
+            outside[k] += weight * beta[at]
+            sums[at] += weight * every[k]
+        return np.float64(count) * log(np.float64(s))
+    # By logs: rare, so all is computed three times rather than kept.
+    largest, total, entropy = -np.inf, 0.0, 0.0
+    for step in range(3):
+        for j in range(n):
+            k = listed[j]
+            at = k if whole else j
+            if beta[at] > 0.0:
+                log_theta = rule.power * _log_factor(np.float64(gamma_row[k]), rule.cvb0)
+                log_product = log_theta + log(np.float64(beta[at]))
+                if step == 0:
+                    largest = max(largest, log_product)
+                elif step == 1:
+                    total += np.exp(log_product - largest)
+                else:
+                    phi = np.exp(log_product - largest) / total
+                    extra[k] += count * phi
+                    sums[at] += np.float32(count * phi / beta[at])
+                    # - phi log phi, less the word's part, which settling adds.
+                    entropy += phi * (largest + np.log(total) - log_theta)
+    return np.float64(count) * entropy
+
+
+@kernel
+def _sweep(shard, block, gamma, phi_doc, rule, want_entropy, scratch, lists):
+    """Update phi of every pair of a block in a shard, document by document; returns H and spill.
+
+    As `margins.sweep`, over the topics of both document and word.
+    """
+    pair_word, pair_count = shard.pair_word, shard.pair_count
+    row_doc, row_ptr = shard.row_doc, shard.row_ptr
+    first_word = shard.block_word_ptr[block]
+    n_words = shard.block_word_ptr[block + 1] - first_word
+    rows, theta, total = lists.rows, scratch.theta, scratch.total
+    own, x, factors = lists.own, lists.x, lists.factors
+    own_total, taken = lists.own_total, lists.taken
+    topics, n_of, mass_of = lists.topics, lists.n_topics, lists.mass
+    n_topics, length = gamma.shape[1], theta.shape[0]
+    stride = 2 * length
+    theta[:] = 0.0
+    total[:] = 0.0
+    spill = np.zeros((0, 0))
+    extra = np.zeros(n_topics)
+    bound = 0.0
+    first_row, last_row = shard.block_row_ptr[block], shard.block_row_ptr[block + 1]
+    for r in range(first_row, last_row):
+        if r > first_row and (r - first_row) % FLUSH_ROWS == 0:
+            if spill.shape[0] == 0:
+                spill = np.zeros((n_words, length))
+            _flush_sums(length, lists, spill)
+        scratch.beat[0] += 1
+        gamma_row, old = gamma[row_doc[r]], phi_doc[r]
+        if r + 1 < last_row:
+            prefetch_row(gamma, row_doc[r + 1])
+        n_above = above_into(gamma_row, rule.alpha, rule.most_alpha * ROUNDING, own)
+        largest = np.float32(0.0)
+        for a in range(n_above):
+            largest = max(largest, gamma_row[own[a]] - rule.alpha[own[a]])
+        cut = largest * DOCUMENT_CUT
+        beyond = rule.most_alpha
+        n_own = 0
+        for a in range(n_above):
+            k = own[a]
+            if gamma_row[k] - rule.alpha[k] > cut:
+                x[n_own] = gamma_row[k]
+                own[n_own] = k
+                n_own += 1
+                continue
+            if old[k] > 0.0:
+                gamma_row[k] = max(gamma_row[k] - old[k], rule.alpha[k])
+                old[k] = 0.0
+            beyond = max(beyond, gamma_row[k])
+        x[n_own] = beyond
+        row_factors_into(x[: n_own + 1], factors, rule)
+        limit = factors[n_own] / rule.tolerance if n_own < n_topics else np.float32(0.0)
+        for a in range(n_own):
+            theta[own[a]] = factors[a]
+        slow = False
+        factors[n_own : n_own + LANES] = 0.0
+        own[n_own : n_own + LANES] = 0
+        own_total[: n_own + LANES] = 0.0
+        for j in range(row_ptr[r], row_ptr[r + 1]):
+            i = pair_word[j] - first_word
+            n, at, listed = n_of[i], stride * i, length * i
+            if n > MOST_COMPACT:
+                s = dot_listed(factors, 0, rows, at, own, 0, n_own, taken)
+            else:
+                s = dot_listed(rows, at, theta, 0, topics, listed, n, taken)
+            if s < LEAST_SUM or limit * mass_of[i] > s:
+                bound += _update_outside(
+                    gamma_row, rule, i, length, rows, pair_count[j], lists, extra, slow
+                )
+                slow = True
+                continue
+            weight = pair_count[j] / s
+            if n > MOST_COMPACT:
+                mix_listed(
+                    factors, 0, own_total, 0, rows, at + length, own, 0, n_own, taken, weight
+                )
+            else:
+                mix_listed(
+                    rows, at, rows, at + length, total, 0, topics, listed, n, taken, weight
+                )
+            if want_entropy:
+                bound += np.float64(pair_count[j]) * log(np.float64(s))
+        for a in range(n_own):
+            total[own[a]] += own_total[a]
+        for a in range(n_own):
+            k = own[a]
+            total[k] *= theta[k]
+            if want_entropy:
+                bound -= np.float64(total[k]) * log(max(np.float64(theta[k]), 1e-300))
+        if slow:
+            for k in range(n_topics):
+                total[k] += lists.outside[k] * lists.every[k]
+                if want_entropy and lists.outside[k] > 0.0:
+                    mass = np.float64(lists.outside[k]) * np.float64(lists.every[k])
+                    bound -= mass * log(max(np.float64(lists.every[k]), 1e-300))
+                total[k] += extra[k]
+                lists.outside[k] = 0.0
+                extra[k] = 0.0
+            for k in range(n_topics):
+                gamma_row[k] = max(gamma_row[k] + (total[k] - old[k]), rule.alpha[k] + total[k])
+                old[k] = total[k]
+                total[k] = 0.0
+                theta[k] = 0.0
+        else:
+            for a in range(n_own):
+                k = own[a]
+                gamma_row[k] = max(gamma_row[k] + (total[k] - old[k]), rule.alpha[k] + total[k])
+                old[k] = total[k]
+                total[k] = 0.0
+                theta[k] = 0.0
+    return bound, spill
+
+
+@kernel
+def _flush_sums(length, lists, spill):
+    """Add beta times the running sums to the float64 sums of each word; start the sums at 0."""
+    rows = lists.rows
+    for i in range(spill.shape[0]):
+        n = lists.n_topics[i]
+        for j in range(n):
+            place = lists.topics[length * i + j] if n > MOST_COMPACT else j
+            at = 2 * length * i + place
+            spill[i, place] += np.float64(rows[at]) * np.float64(rows[at + length])
+            rows[at + length] = 0.0
+
+
+@kernel
+def _settle(shard, block, lambda_, phi_word, eta, want_entropy, lists, moved, spill, pi_own):
+    """Turn the words' sums into phi_word, and put the change into lambda and pi; returns H."""
+    word_row, rows, topics = shard.word_row, lists.rows, lists.topics
+    first, last = shard.block_word_ptr[block], shard.block_word_ptr[block + 1]
+    length = moved.shape[0]
+    bound = 0.0
+    moved[:] = 0.0
+    for i in range(last - first):
+        n, word = lists.n_topics[i], word_row[first + i]
+        old, lambda_row, prior = phi_word[first + i], lambda_[word], eta[word]
+        for j in range(n):
+            k = topics[length * i + j]
+            place = k if n > MOST_COMPACT else j
+            at = 2 * length * i + place
+            new = rows[at] * rows[at + length]
+            if spill.shape[0] > 0:
+                new += np.float32(spill[i, place])
+            if want_entropy:
+                bound -= np.float64(new) * log(max(np.float64(rows[at]), 1e-300))
+            change = new - old[k]
+            moved[k] += change
+            lambda_row[k] = max(lambda_row[k] + change, prior + new)
+            old[k] = new
+            rows[at] = 0.0
+            rows[at + length] = 0.0
+        if n <= MOST_COMPACT:  # the last vector's sums beyond the list
+            end = 2 * length * i + length
+            rows[end + n : end + -(-n // LANES) * LANES] = 0.0
+        if i % FLUSH_WORDS == FLUSH_WORDS - 1:
+            flush_moved(moved, pi_own)
+    flush_moved(moved, pi_own)
+    return bound
+
+
+@kernel
+def visit(shard, block, gamma, lambda_, phi, pi, rule, worker, want_entropy, scratch, lists):
+    """One visit of a block to a shard, over the active sets; see `margins.visit`.
+
+    Returns
+    -------
+    float
+        H of this block in this shard, - sum n phi log phi; 0 without `want_entropy`.
+    """
+    pi_others, pi_rows = pi
+    phi_doc, phi_word = phi
+    topic_factors_into(pi_others, pi_rows[worker], worker, rule, scratch.log_topic, scratch.factor)
+    _list_words(shard, block, lambda_, phi_word, rule, scratch.factor, lists, pi_rows[worker])
+    bound, spill = _sweep(shard, block, gamma, phi_doc, rule, want_entropy, scratch, lists)
+    return bound + _settle(
+        shard, block, lambda_, phi_word, rule.eta, want_entropy, lists, scratch.total, spill,
+        pi_rows[worker],
+    )  # fmt: skip
