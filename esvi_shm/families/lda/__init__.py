@@ -181,7 +181,7 @@ class Model:
         return specs
 
     def scratch_bytes(self, most_words: int) -> int:
-        # What a visit needs (`update.make_scratch`), and the sums of a block in `_sum_words`.
+        # What a visit needs (`update.make_scratch`), and float64 sums where its rows are many.
         return most_words * (scratch_word_bytes(self.config.n_topics) + 8 * self.config.n_topics)
 
     def initialise(self, corpus: Arrays, shared: Arrays) -> None:

@@ -238,11 +238,12 @@ def sum_documents(shard, gamma, phi, alpha):
 
 @kernel
 def add_words(shard, block, phi, first_row, sums):
-    """Add this shard's sum of n phi to `sums`, float64, one row per word row from `first_row`."""
+    """Add this shard's sum of n phi to `sums`, float64, for its word rows from `first_row`."""
     pair_word, pair_count, row_ptr = shard.pair_word, shard.pair_count, shard.row_ptr
     block_row_ptr, word_row = shard.block_row_ptr, shard.word_row
     stored = phi[0]
     for j in range(row_ptr[block_row_ptr[block]], row_ptr[block_row_ptr[block + 1]]):
-        total = sums[word_row[pair_word[j]] - first_row]
-        for k in range(stored.shape[1]):
-            total[k] += np.float64(pair_count[j]) * np.float64(stored[j, k])
+        at = word_row[pair_word[j]] - first_row
+        if 0 <= at < sums.shape[0]:
+            for k in range(stored.shape[1]):
+                sums[at, k] += np.float64(pair_count[j]) * np.float64(stored[j, k])

@@ -364,10 +364,11 @@ def sum_documents(shard, gamma, phi, alpha):
 
 @kernel
 def add_words(shard, block, phi, first_row, sums):
-    """Add this shard's sum of n phi to `sums`, float64, one row per word row from `first_row`."""
+    """Add this shard's sum of n phi to `sums`, float64, for its word rows from `first_row`."""
     word_row, block_word_ptr = shard.word_row, shard.block_word_ptr
     phi_word = phi[1]
     for i in range(block_word_ptr[block], block_word_ptr[block + 1]):
-        total = sums[word_row[i] - first_row]
-        for k in range(phi_word.shape[1]):
-            total[k] += phi_word[i, k]
+        at = word_row[i] - first_row
+        if 0 <= at < sums.shape[0]:
+            for k in range(phi_word.shape[1]):
+                sums[at, k] += phi_word[i, k]

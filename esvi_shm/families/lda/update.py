@@ -91,7 +91,7 @@ def make_scratch(most_words: int, most_pairs: int, n_topics: int, beat: np.ndarr
         return raw[first : first + n]
 
     return Scratch(
-        floats(2 * length * most_words),
+        floats(2 * length * max(most_words, 1)),
         floats(length),
         floats(length),
         floats(most_pairs),

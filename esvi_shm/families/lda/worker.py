@@ -1,7 +1,7 @@
 """LDA's part in one worker process: visits, and what all workers do on command."""
 
 import importlib
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from types import ModuleType
 from typing import TYPE_CHECKING
 
@@ -13,6 +13,7 @@ from esvi_shm.families.lda import bound, priors, repair
 from esvi_shm.families.lda.noise import visit_key
 from esvi_shm.families.lda.starts import _documents
 from esvi_shm.families.lda.update import Rule, make_scratch
+from esvi_shm.vector import padded
 
 if TYPE_CHECKING:
     from esvi_shm.families.lda import Model
@@ -188,20 +189,33 @@ class Worker:
         self.storage.sum_documents(self.shard, self.gamma, self.phi, self.shared["alpha"])
         own = np.zeros(self.model.config.n_topics)
         for block in range(self.model.sizes.n_blocks):
-            first, last = self._block_rows(block)
-            sums = np.zeros((last - first, len(own)))
-            self.storage.add_words(self.shard, block, self.phi, first, sums)
-            own += sums.sum(axis=0)
+            for _, sums in self._sums_of_words(block, [self.worker]):
+                own += sums.sum(axis=0)
         self.shared["pi"][self.worker] = own
 
     def _sum_words(self) -> None:
         for block in self.own_blocks:
-            first, last = self._block_rows(block)
-            sums = np.zeros((last - first, self.model.config.n_topics))
-            for shard, phi in zip(self.shards, self.phis, strict=True):
-                self.storage.add_words(shard, block, phi, first, sums)
-            sums += self.shared["eta"][first:last, None]
-            self.shared["lambda_"][first:last] = sums
+            for rows, sums in self._sums_of_words(block, range(len(self.shards))):
+                self.shared["lambda_"][rows] = sums + self.shared["eta"][rows, None]
+
+    def _sums_of_words(
+        self, block: int, workers: Iterable[int]
+    ) -> Iterator[tuple[slice, np.ndarray]]:
+        """Word rows of a block and their sum of n phi over some shards, float64, in chunks.
+
+        They lie in the scratch of a visit, which is free at rest: a whole block's sums beside it
+        would be as much memory again.
+        """
+        n_topics, (first, last) = self.model.config.n_topics, self._block_rows(block)
+        scratch = self.scratch.rows.view(np.float64).reshape(-1, padded(n_topics))
+        for at in range(first, last, len(scratch)):
+            rows = slice(at, min(at + len(scratch), last))
+            sums = scratch[: rows.stop - at]
+            sums[:] = 0.0
+            for p in workers:
+                self.storage.add_words(self.shards[p], block, self.phis[p], at, sums)
+            yield rows, sums[:, :n_topics]
+        scratch[:] = 0.0  # what lies beyond K must be 0 in a visit
 
     def _bound(self) -> None:
         digamma_pi = bound.digamma_rows(self.shared["pi"], self.rule.eta_total)
