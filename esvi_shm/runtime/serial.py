@@ -18,6 +18,7 @@ from esvi_shm.families.contract import Bound, Judge
 from esvi_shm.runtime.blocks import initialise_control
 from esvi_shm.runtime.layout import fill, lay_out
 from esvi_shm.runtime.routes import least_waiting
+from esvi_shm.runtime.script import play
 from esvi_shm.shared.ring import pop_any, try_push
 
 
@@ -60,21 +61,18 @@ class SerialFit:
         self._play(model.start(corpus, self.corpus_arrays, self.shared))
 
     def _play(self, script: Generator[str | int, Any, Any]) -> Any:
-        answer = None
-        while True:
-            try:
-                order = script.send(answer)
-            except StopIteration as stop:
-                return stop.value
-            answer = True
-            if isinstance(order, int):
-                passes = self.passes
-                for _ in range(order):
-                    self.run_pass()
-                self.passes = passes
-                continue
-            for worker in self.workers:
-                worker.command(order)
+        return play(script, self._command, self._run_on_trial)
+
+    def _command(self, name: str) -> None:
+        for worker in self.workers:
+            worker.command(name)
+
+    def _run_on_trial(self, n_passes: int) -> bool:
+        passes = self.passes
+        for _ in range(n_passes):
+            self.run_pass()
+        self.passes = passes
+        return True
 
     def visit(self, worker: int, block: int, want_entropy: bool = True) -> None:
         """One block at one shard."""
@@ -91,7 +89,9 @@ class SerialFit:
     def rest(self, n_passes: int, judge: Judge | None = None) -> dict[str, int]:
         """What the model does after so many passes."""
         model = self.layout.model
-        return self._play(model.at_rest(self.corpus_arrays, self.shared, n_passes, judge))
+        return self._play(
+            model.at_rest(self.corpus, self.corpus_arrays, self.shared, n_passes, judge)
+        )
 
     def bound(self) -> Bound:
         """Both bounds, after removing float drift."""
