@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from esvi_shm.config import FitConfig
+from esvi_shm.config import FitConfig, GivenTopics
 from esvi_shm.corpus.corpus import Corpus
 from esvi_shm.counter import shuffled
 from esvi_shm.families.contract import Bound, Judge
@@ -122,8 +122,11 @@ def warm_up(config: FitConfig) -> None:
     corpus = Corpus(offsets, words, np.array([1, 2, 1], np.float32), n_words=2)
     alpha = float(np.ravel(config.alpha)[0])
     eta = float(np.ravel(config.eta)[0])
+    given = config.start_from
+    if given is not None:  # others, as small
+        given = GivenTopics(np.ones((2, 1), np.float32), [corpus.word(0), corpus.word(1)], "toy")
     toy = replace(
-        config, n_topics=2, n_workers=1, n_blocks=1, alpha=alpha, eta=eta, start_from=None,
+        config, n_topics=2, n_workers=1, n_blocks=1, alpha=alpha, eta=eta, start_from=given,
         seed_words=(),
     )  # fmt: skip
     # Whatever comes only after some passes comes now.
