@@ -1,6 +1,5 @@
 """The command: ``python -m esvi_shm.evaluate``, as a user runs it."""
 
-import functools
 import hashlib
 import json
 import math
@@ -14,10 +13,9 @@ import scipy.sparse
 
 from esvi_shm import evaluate, metrics, store
 from esvi_shm.corpus import Corpus, read_corpus
-from esvi_shm.model import FittedModel, Parameters
+from esvi_shm.model import FittedModel
+from esvi_shm.parameters import Parameters
 from tests import commands
-
-run = functools.partial(commands.run, "evaluate")
 
 
 @pytest.fixture
@@ -42,7 +40,17 @@ def figures_of(text: str) -> dict[str, str]:
 
 def test_a_report_from_the_shell(model, held_out, tmp_path):
     before = _digests(model)
-    done = run(model, held_out, "--top-words", "3", "--seed", "5", "--json", tmp_path / "f.json")
+    done = commands.run(
+        "evaluate",
+        model,
+        held_out,
+        "--top-words",
+        "3",
+        "--seed",
+        "5",
+        "--json",
+        tmp_path / "f.json",
+    )
     assert done.returncode == 0, done.stderr
     assert _digests(model) == before
     lines = done.stdout.splitlines()
@@ -132,32 +140,38 @@ def test_perplexity_is_by_the_formula_of_the_help(model, held_out, tmp_path):
     assert told["perplexity"] == pytest.approx(math.exp(-total / tokens), rel=1e-4)
 
 
-def test_quiet_no_table_and_a_reference(model, held_out, tmp_path):
+def evaluated(capfd, *arguments: object) -> tuple[str, str]:
+    """What a command that runs here writes on standard output and error."""
+    capfd.readouterr()
+    assert evaluate.main([str(argument) for argument in arguments]) == 0
+    return capfd.readouterr()
+
+
+def test_quiet_no_table_and_a_reference(model, held_out, tmp_path, capfd):
     reference = tmp_path / "reference.txt"
     reference.write_text("word0 word1 word2\nword0 word1\nword3\n")
-    done = run(model, held_out, "--quiet", "--top-words", "0", "--reference", reference)
-    assert done.returncode == 0
-    assert done.stderr == ""
-    assert "topic  share" not in done.stdout
-    shown = figures_of(done.stdout)
+    quiet = [model, held_out, "--quiet"]
+    out, err = evaluated(capfd, *quiet, "--top-words", "0", "--reference", reference)
+    assert err == ""
+    assert "topic  share" not in out
+    shown = figures_of(out)
     assert "reference.txt" in shown["mean NPMI"]
     assert "never occur there" in shown["mean NPMI"]
-    plain = figures_of(run(model, held_out, "--quiet").stdout)
+    plain = figures_of(evaluated(capfd, *quiet)[0])
     assert "held-out.txt" in plain["mean NPMI"]
     assert plain["mean NPMI"] != shown["mean NPMI"]
     assert plain["held-out perplexity"] == shown["held-out perplexity"]
 
 
-def test_reading_options_are_those_of_fit(model, tmp_path):
+def test_reading_options_are_those_of_fit(model, tmp_path, capfd):
     counts = np.random.default_rng(0).poisson(1, (9, 40))
     path = tmp_path / "counts"
     with open(path, "wb") as file:
         scipy.sparse.save_npz(file, scipy.sparse.csr_matrix(counts.T))
     words = tmp_path / "words"
     words.write_text("".join(f"word{v}\n" for v in range(40)))
-    done = run(model, path, "--format", "npz", "--transpose", "--vocabulary", words)
-    assert done.returncode == 0, done.stderr
-    shown = figures_of(done.stdout)
+    options = ["--format", "npz", "--transpose", "--vocabulary", words]
+    shown = figures_of(evaluated(capfd, model, path, *options)[0])
     assert "of 9 documents" in shown["scored tokens"]
     assert shown["outside the vocabulary"].startswith("0 words")
 

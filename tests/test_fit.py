@@ -36,7 +36,7 @@ def test_a_fit_from_the_shell(tmp_path):
     assert [row[0] for row in table] == ["0", "1", "2", "3"]
     assert all(len(row) == 5 and row[2].startswith("word") for row in table)
     assert "ELBO" in lines[-1]
-    assert "\r" not in done.stderr
+    assert "\r" not in done.stderr and "%|" not in done.stderr + done.stdout
     assert [m for m in re.findall(r"pass (\d+):", done.stderr)] == ["5", "10", "15", "20"]
     model = esvi_shm.load(out)
     assert model.summary["n_workers"] == 2
@@ -122,18 +122,19 @@ def test_restarts_and_repairs_are_told(tmp_path):
     assert "pass 6: " in done.stderr and "repairs tried" in done.stderr
 
 
-def test_quiet_and_no_table(tmp_path):
-    done = run(write_uci(tmp_path), "--topics", "2", "--quiet", "--top-words", "0")
-    assert done.returncode == 0
-    assert done.stderr == ""
-    assert "word" not in done.stdout
+def test_quiet_and_no_table(tmp_path, capfd):
+    arguments = [write_uci(tmp_path), "--topics", "2", "--workers", "1", "--passes", "3"]
+    assert fit.main([*arguments, "--quiet", "--top-words", "0"]) == 0
+    # Of the worker too.
+    captured = capfd.readouterr()
+    assert captured.err == ""
+    assert "word" not in captured.out
 
 
-def test_full_disks_under_progress_and_log_do_not_end_a_fit(tmp_path):
+def test_full_disks_under_progress_and_log_do_not_end_a_fit(tmp_path, caplog):
     arguments = [write_uci(tmp_path), "--topics", "2", "--passes", "3", "--workers", "1"]
-    done = run(*arguments, "--log-json", "/dev/full")
-    assert done.returncode == 0
-    assert done.stderr.count("WARNING: /dev/full: No space left on device") == 1
+    assert fit.main([*arguments, "--log-json", "/dev/full"]) == 0
+    assert caplog.text.count("/dev/full: No space left on device") == 1
     with open("/dev/full", "w") as full:
         done = subprocess.run(
             command("fit", *arguments), stdout=subprocess.PIPE, stderr=full, text=True
@@ -151,11 +152,11 @@ def test_interpreted_kernels_are_refused_at_once(tmp_path):
         assert done.stderr.count("\n") == 1
 
 
-def test_unused_topics_are_called_so_in_the_table(tmp_path):
+def test_unused_topics_are_called_so_in_the_table(tmp_path, capsys):
     out = tmp_path / "model"
-    done = run(write_uci(tmp_path), "--topics", "60", "--out", str(out), "--workers", "1")
-    assert done.returncode == 0, done.stderr
-    lines = [line.split() for line in done.stdout.splitlines()[1:61]]
+    arguments = [write_uci(tmp_path), "--topics", "60", "--out", str(out), "--workers", "1"]
+    assert fit.main(arguments) == 0
+    lines = [line.split() for line in capsys.readouterr().out.splitlines()[1:61]]
     unused = [row for row in lines if row[2:] == ["(unused)"]]
     summary = json.loads((out / "summary.json").read_text())
     assert 0 < len(unused) == summary["n_unused_topics"] < 60
@@ -164,14 +165,13 @@ def test_unused_topics_are_called_so_in_the_table(tmp_path):
     assert [not t.words for t in esvi_shm.load(out).topics(3)] == [row in unused for row in lines]
 
 
-def test_max_time_ends_a_fit_early(tmp_path):
+def test_max_time_ends_a_fit_early(tmp_path, capsys):
     out = tmp_path / "model"
-    done = run(
-        write_uci(tmp_path), "--topics", "3", "--passes", "100000000", "--tol", "0",
-        "--evaluate-every", "0", "--max-time", "0.2", "--out", str(out),
-    )  # fmt: skip
-    assert done.returncode == 0, done.stderr
-    assert "stopped by max_time" in done.stdout
+    arguments = [write_uci(tmp_path), "--topics", "3", "--passes", "100000000", "--tol", "0",
+                 "--evaluate-every", "0", "--max-time", "0.2", "--workers", "1",
+                 "--out", str(out)]  # fmt: skip
+    assert fit.main(arguments) == 0
+    assert "stopped by max_time" in capsys.readouterr().out
     summary = json.loads((out / "summary.json").read_text())
     assert summary["stopped"] == "max_time"
     assert 0 < summary["n_passes"] < 100000000
@@ -202,7 +202,8 @@ def run_on_terminal(*arguments: str) -> tuple[str, str]:
 BAR_AT_ITS_END = re.compile(r"\r(\w+): +\d+%\|[^\r]*\r\n")
 
 
-def test_a_terminal_shows_a_bar_and_a_file_plain_lines(tmp_path):
+def test_a_terminal_shows_a_bar(tmp_path):
+    """And a file plain lines: see the first test."""
     # Long enough that the main process has to wait for the workers.
     arguments = [write_uci(tmp_path), "--topics", "3", "--passes", "2000", "--evaluate-every",
                  "1000", "--tol", "0", "--workers", "1"]  # fmt: skip
@@ -212,23 +213,21 @@ def test_a_terminal_shows_a_bar_and_a_file_plain_lines(tmp_path):
     assert "ELBO/token" in shown
     assert "pass 1000" not in shown
     assert "starting workers" in shown
-    done = run(*arguments)
-    assert "\r" not in done.stderr and "%|" not in done.stderr
-    assert re.findall(r"^pass (\d+): ELBO ", done.stderr, re.M) == ["1000", "2000"]
-    # The results are the same kind of lines for both.
-    for text in (stdout, done.stdout):
-        assert [line.split()[0] for line in text.splitlines()[:4]] == ["topic", "0", "1", "2"]
-        assert "%|" not in text
+    # The results are the same kind of lines as in a file.
+    assert [line.split()[0] for line in stdout.splitlines()[:4]] == ["topic", "0", "1", "2"]
+    assert "%|" not in stdout
 
 
 def test_quiet_is_quiet_on_a_terminal_too(tmp_path):
-    _, shown = run_on_terminal(write_uci(tmp_path), "--topics", "2", "--passes", "3", "--quiet")
+    arguments = [write_uci(tmp_path), "--topics", "2", "--passes", "3", "--workers", "1"]
+    _, shown = run_on_terminal(*arguments, "--quiet")
     assert shown == ""
 
 
-def test_plan_prints_every_array_and_fits_nothing(tmp_path):
-    done = run(write_uci(tmp_path), "--topics", "3", "--workers", "2", "--plan")
-    assert done.returncode == 0
+def test_plan_prints_every_array_and_fits_nothing(tmp_path, capsys):
+    arguments = [write_uci(tmp_path), "--topics", "3", "--workers", "2", "--plan"]
+    assert fit.main(arguments) == 0
+    captured = capsys.readouterr()
     for name in (
         "lambda_",
         "gamma",
@@ -241,19 +240,21 @@ def test_plan_prints_every_array_and_fits_nothing(tmp_path):
         "processes (1 + 2)",
         "peak",
     ):
-        assert name in done.stdout
-    assert "pass" not in done.stderr
+        assert name in captured.out
+    assert "pass" not in captured.err
 
 
-def test_storage_full_is_planned_and_fitted(tmp_path):
-    done = run(write_uci(tmp_path), "--topics", "3", "--storage", "full", "--passes", "3", "--plan")
-    assert " phi " in done.stdout and "phi_doc" not in done.stdout
+def test_storage_full_is_planned(tmp_path, capsys):
+    assert fit.main([write_uci(tmp_path), "--topics", "3", "--storage", "full", "--plan"]) == 0
+    told = capsys.readouterr().out
+    assert " phi " in told and "phi_doc" not in told
 
 
-def test_more_workers_than_documents_are_clamped_and_said(tmp_path):
-    done = run(write_uci(tmp_path, n_documents=2), "--topics", "2", "--workers", "9")
-    assert done.returncode == 0
-    assert "9 workers for 2 documents: using 2" in done.stderr
+def test_more_workers_than_documents_are_clamped_and_said(tmp_path, caplog, capsys):
+    arguments = [write_uci(tmp_path, n_documents=2), "--topics", "2", "--workers", "9", "--plan"]
+    assert fit.main(arguments) == 0
+    assert "9 workers for 2 documents: using 2" in caplog.text
+    assert "processes (1 + 2)" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize("example", sorted((Path(__file__).parents[1] / "examples").glob("*.py")))
