@@ -14,6 +14,7 @@ import tempfile
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, BinaryIO, NoReturn
 
+from esvi_shm import __version__
 from esvi_shm.errors import EsviError, ParameterError
 from esvi_shm.runtime.signals import ASKING_TO_STOP, Signals
 
@@ -27,6 +28,28 @@ FORMATS = (
     "a text file with one document a line, or a folder of .txt files (words of text: lower case, "
     "runs of two or more letters, digits or underscores)"
 )
+
+
+def make_parser(name: str, description: str, epilog: str) -> argparse.ArgumentParser:
+    """The parser of a command, with what --help says around the options, and --version."""
+    parser = argparse.ArgumentParser(
+        prog=f"python -m esvi_shm.{name}",
+        description=description,
+        epilog=epilog,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+    )
+    parser.add_argument("--version", action="version", version=f"esvi_shm {__version__}")
+    return parser
+
+
+def add_model_and_corpus(parser: argparse.ArgumentParser) -> Any:
+    """Add MODEL and CORPUS with its options, and return the group of the latter."""
+    parser.add_argument("model", metavar="MODEL", help="model directory, from fit --out")
+    corpus = parser.add_argument_group("corpus")
+    corpus.add_argument("corpus", metavar="CORPUS", help=FORMATS)
+    add_reading_options(corpus)
+    return corpus
 
 
 def _share_or_number(text: str) -> int | float:
@@ -171,36 +194,6 @@ def check_output(
         if first not in (b"", begins):
             rule = f"must be a new file, or one that begins with {begins.decode()}"
             raise ParameterError(name, rule, path)
-
-
-def read_seed_words(path: str) -> tuple[tuple[str, ...], ...]:
-    """The words of each topic from a file: one topic a line, words by white space.
-
-    Parameters
-    ----------
-    path : str
-        Empty lines are topics without words; those at the end are no topics.
-
-    Returns
-    -------
-    tuple of tuple of str
-
-    Raises
-    ------
-    CorpusError
-        If there is no such file, or no word in it.
-    """
-    from pathlib import Path
-
-    from esvi_shm.corpus.readers._files import text_lines
-    from esvi_shm.errors import CorpusError
-
-    topics = [tuple(line.split()) for _, line in text_lines(Path(path))]
-    while topics and not topics[-1]:
-        topics.pop()
-    if not topics:
-        raise CorpusError(path, "a file of seed words must have words, one topic a line")
-    return tuple(topics)
 
 
 def _as_options(error: EsviError, parameters: Mapping[str, str]) -> str:

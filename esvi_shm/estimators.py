@@ -18,7 +18,8 @@ from esvi_shm.config import FitConfig, GivenTopics
 from esvi_shm.corpus.corpus import as_corpus
 from esvi_shm.errors import ParameterError
 from esvi_shm.metrics.holdout import set_aside
-from esvi_shm.model import FittedModel, Topic
+from esvi_shm.model import FittedModel
+from esvi_shm.parameters import Topic
 from esvi_shm.runtime import engine
 
 #: Name here: name in FitConfig. Names that are the same are not listed.

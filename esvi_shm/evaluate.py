@@ -17,7 +17,7 @@ import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from esvi_shm import __version__, command
+from esvi_shm import command
 
 if TYPE_CHECKING:
     import numpy as np
@@ -76,19 +76,12 @@ The report goes to standard output, progress to standard error. Exit codes: 0 do
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        prog="python -m esvi_shm.evaluate",
-        description="Say how well the topics of a model predict unseen documents, and how they "
-        "read.",
-        epilog=EXPLANATION,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-        allow_abbrev=False,
+    parser = command.make_parser(
+        "evaluate",
+        "Say how well the topics of a model predict unseen documents, and how they read.",
+        EXPLANATION,
     )
-    parser.add_argument("--version", action="version", version=f"esvi_shm {__version__}")
-    parser.add_argument("model", metavar="MODEL", help="model directory, from fit --out")
-    corpus = parser.add_argument_group("corpus")
-    corpus.add_argument("corpus", metavar="CORPUS", help=command.FORMATS)
-    command.add_reading_options(corpus)
+    corpus = command.add_model_and_corpus(parser)
     corpus.add_argument(
         "--reference", metavar="CORPUS",
         help="documents that coherence is counted in, read with the same options (default: CORPUS)",

@@ -15,7 +15,7 @@ import argparse
 import time
 from typing import TYPE_CHECKING, Any
 
-from esvi_shm import __version__, command
+from esvi_shm import command
 from esvi_shm.errors import ParameterError
 
 if TYPE_CHECKING:
@@ -47,19 +47,13 @@ _PARAMETERS = {"workers": "n_workers"}
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        prog="python -m esvi_shm.infer",
-        description="Say how the topics of a model share each document, of new documents too; "
+    parser = command.make_parser(
+        "infer",
+        "Say how the topics of a model share each document, of new documents too; "
         "the topics stay as they are.",
-        epilog=EXPLANATION,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-        allow_abbrev=False,
+        EXPLANATION,
     )
-    parser.add_argument("--version", action="version", version=f"esvi_shm {__version__}")
-    parser.add_argument("model", metavar="MODEL", help="model directory, from fit --out")
-    corpus = parser.add_argument_group("corpus")
-    corpus.add_argument("corpus", metavar="CORPUS", help=command.FORMATS)
-    command.add_reading_options(corpus)
+    command.add_model_and_corpus(parser)
     parser.add_argument(
         "--out", required=True, metavar="FILE", help="where theta goes: .npy or .csv"
     )

@@ -31,7 +31,8 @@ import numpy as np
 
 import esvi_shm
 from esvi_shm.errors import ModelError
-from esvi_shm.model import FittedModel, Parameters
+from esvi_shm.model import FittedModel
+from esvi_shm.parameters import Parameters
 from esvi_shm.runtime.record import Record
 from esvi_shm.runtime.signals import finishing
 

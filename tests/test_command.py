@@ -66,6 +66,18 @@ def test_a_reader_that_went_away_is_no_error(monkeypatch, capsys):
     assert capsys.readouterr().err == ""
 
 
+@pytest.mark.parametrize("name", ["fit", "infer", "evaluate", "gc"])
+def test_help_imports_nothing_heavy(name):
+    code = (
+        f"import sys\nfrom esvi_shm import {name}\n"
+        f"try: {name}.main(['--help'])\nexcept SystemExit: pass\n"
+        "assert not {'numpy', 'numba', 'scipy', 'sklearn'} & set(sys.modules)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.startswith(f"usage: python -m esvi_shm.{name} ")
+
+
 def _broken_pipe(given):
     raise BrokenPipeError
 

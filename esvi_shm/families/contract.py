@@ -114,11 +114,17 @@ class Family(Protocol):
         """The next number of passes, above this one, after which `at_rest` is to run."""
 
     def at_rest(
-        self, corpus: Arrays, shared: Arrays, n_passes: int, judge: Judge | None
+        self,
+        corpus: Corpus,
+        arrays: Arrays,
+        shared: Arrays,
+        n_passes: int,
+        judge: Judge | None,
     ) -> Generator[str | int, bool, dict[str, int]]:
         """Change the state after so many passes; the time counts as fitting.
 
-        Returns what to report, by name; numbers of several rests are added up.
+        `arrays` are those of the segment `corpus`. Returns what to report, by name; numbers of
+        several rests are added up.
         """
 
     def ending(self, n_passes: int) -> dict[str, Any]:

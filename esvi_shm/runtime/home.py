@@ -42,6 +42,7 @@ from esvi_shm.runtime.layout import Layout, fill
 from esvi_shm.runtime.processes import Workers, private_bytes
 from esvi_shm.runtime.record import Observer, Record, Restart, Result
 from esvi_shm.runtime.routes import Route, find_stops
+from esvi_shm.runtime.script import play
 from esvi_shm.runtime.signals import Signals
 from esvi_shm.runtime.worker import Setup
 from esvi_shm.shared.ring import EMPTY, pop_any, try_push
@@ -199,8 +200,11 @@ class Home:
         return "passes"
 
     def _rest(self, passes: int) -> None:
-        corpus, model = self.arrays["corpus"], self.layout.model
-        counts = self._play(model.at_rest(corpus, self.shared, passes, self.judge))
+        counts = self._play(
+            self.layout.model.at_rest(
+                self.corpus, self.arrays["corpus"], self.shared, passes, self.judge
+            )
+        )
         self.at_rest.update(counts)
         self.observer.rested(passes, counts)
 
@@ -282,25 +286,14 @@ class Home:
         for p in range(self.P):
             try_push(self.rings[p, self.P], blocks.command_id(index))
 
-    def _command(self, index: int) -> None:
+    def _command(self, name: str) -> None:
         """Give a command to all workers and wait for all answers."""
-        self._send_all(index)
+        self._send_all(1 + list(self.layout.model.commands).index(name))
         for _ in range(self.P):
             self._next_home()
 
     def _play(self, script: Generator[str | int, Any, Any]) -> Any:
-        """Run a family's script: names are commands to all workers, numbers passes on trial."""
-        answer = None
-        while True:
-            try:
-                order = script.send(answer)
-            except StopIteration as stop:
-                return stop.value
-            answer = True
-            if isinstance(order, int):
-                answer = self._run_on_trial(order)
-            else:
-                self._command(1 + list(self.layout.model.commands).index(order))
+        return play(script, self._command, self._run_on_trial)
 
     def _evaluate(self) -> None:
         passes = self._n_visits() / max(self.visits_a_pass, 1)

@@ -213,7 +213,12 @@ class Model:
         return {"inference": "cvb0" if cvb0 else "vb", "power": power}
 
     def at_rest(
-        self, corpus: Arrays, shared: Arrays, n_passes: int, judge: Judge | None
+        self,
+        corpus: Corpus,
+        arrays: Arrays,
+        shared: Arrays,
+        n_passes: int,
+        judge: Judge | None,
     ) -> Generator[str | int, bool, dict[str, int]]:
         if n_passes in self.config.refold_after:
             # It frees documents that are stuck in their first topics.
@@ -224,9 +229,9 @@ class Model:
         learning = self.config.learn_priors != "none"
         if learning and n_passes == self._next_learning(n_passes - 1):
             decides = judge if self.schedule.cvb0(n_passes - 1) else None
-            yield from priors.learn(self.config, corpus["word_ids"], shared, decides)
+            yield from priors.learn(self.config, arrays["word_ids"], shared, decides)
         if n_passes in self.config.repair_after:
-            return (yield from repair.script(self, corpus, shared, n_passes))
+            return (yield from repair.script(self, corpus, arrays, shared, n_passes))
         return {}
 
     def evaluate(self, shared: Arrays, n_passes: int) -> Generator[str, bool, Bound]:
