@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, BinaryIO, NoReturn
 
 from esvi_shm import __version__
-from esvi_shm.errors import EsviError, ParameterError
+from esvi_shm.errors import EsviError, ParameterError, ParameterName
 from esvi_shm.runtime.signals import ASKING_TO_STOP, Signals
 
 if TYPE_CHECKING:
@@ -196,13 +196,40 @@ def check_output(
             raise ParameterError(name, rule, path)
 
 
+def _option(parameter: str, parameters: Mapping[str, str]) -> str:
+    """The option that sets a parameter, where `parameters` says for each option what it sets."""
+    options = {of: option for option, of in parameters.items()}
+    return "--" + options.get(parameter, parameter).replace("_", "-")
+
+
 def _as_options(error: EsviError, parameters: Mapping[str, str]) -> str:
     """The message, with a parameter called by the option that sets it."""
     if isinstance(error, ParameterError):
-        options = {parameter: option for option, parameter in parameters.items()}
-        option = options.get(error.name, error.name).replace("_", "-")
-        return str(error.renamed(f"--{option}"))
+        return str(error.renamed(_option(error.name, parameters)))
     return str(error)
+
+
+@contextlib.contextmanager
+def _log_with_options(parameters: Mapping[str, str]) -> Iterator[None]:
+    """What is logged calls a parameter by its option too."""
+
+    def rename(record: logging.LogRecord) -> bool:
+        if isinstance(record.args, tuple):
+            record.args = tuple(
+                _option(value, parameters) if isinstance(value, ParameterName) else value
+                for value in record.args
+            )
+        return True
+
+    # Of a logger only its own records are filtered, of a handler those of all below.
+    handlers = list(logging.getLogger().handlers)
+    for handler in handlers:
+        handler.addFilter(rename)
+    try:
+        yield
+    finally:
+        for handler in handlers:
+            handler.removeFilter(rename)
 
 
 def run(
@@ -220,7 +247,6 @@ def run(
     work : callable
         Called with `given`; prints its results.
     given : argparse.Namespace
-        With `quiet`.
     parameters : dict of str
         Option: the parameter it sets, where the names differ.
 
@@ -236,12 +262,13 @@ def run(
         # A word that the terminal's encoding lacks is shown by its code, as on standard error.
         sys.stdout.reconfigure(errors="backslashreplace")
     logging.basicConfig(format="%(levelname)s: %(message)s", stream=sys.stderr)
-    # What this package decided is told; of others, warnings.
+    # What this package found or decided is told, quiet or not: that is no progress. Of others,
+    # warnings.
     ours = logging.getLogger("esvi_shm")
     before = ours.level
-    ours.setLevel(logging.ERROR if given.quiet else logging.INFO)
+    ours.setLevel(logging.INFO)
     try:
-        with Signals(at_once=True) as signals:
+        with _log_with_options(parameters), Signals(at_once=True) as signals:
             return _done(name, work, given, parameters, signals)
     finally:
         ours.setLevel(before)

@@ -232,7 +232,7 @@ def _parser() -> argparse.ArgumentParser:
         "--plan", action="store_true",
         help="print how much memory the fit takes, shared and of its processes, and exit",
     )  # fmt: skip
-    output.add_argument("--quiet", action="store_true", help="no progress")
+    output.add_argument("--quiet", action="store_true", help="no progress; warnings all the same")
     output.add_argument("--log-json", metavar="FILE", help="progress as one JSON object a line")
     return parser
 

@@ -159,7 +159,8 @@ class FittedModel:
         ----------
         corpus : Corpus, sparse matrix or array of shape (D, V), list of lists of words, or path
             Words are matched by name where both sides have names, and those that the model does
-            not know are left out; else the columns are the model's words in order.
+            not know are left out; else the columns are the model's words in order. A file must
+            have a token.
         n_workers : int or None
             Threads; None: one for each core.
         inference : str or None
@@ -173,13 +174,13 @@ class FittedModel:
         Returns
         -------
         float32 array, shape (D, K)
-            Rows sum to 1. A document without known words has the prior mean.
+            Rows sum to 1. A document without known words has the prior mean; a warning says how
+            many have none.
 
         Raises
         ------
         InputError
-            For a bad corpus or parameter, other columns than the model has words, or no token of
-            a word that the model knows.
+            For a bad corpus or parameter, or other columns than the model has words.
 
         Examples
         --------
@@ -192,11 +193,18 @@ class FittedModel:
         """
         from esvi_shm import metrics
 
+        documents = self.aligned(corpus, may_be_empty=True).corpus
+        n_unknown = int((np.diff(documents.indptr) == 0).sum())
+        if n_unknown:
+            _log.warning(
+                "%s: %d of %d documents have no word that the model knows, and get the prior mean",
+                documents.name, n_unknown, documents.n_documents,
+            )  # fmt: skip
         last_inference, power = self._last_rule()
         gamma = metrics.infer_gamma(
             self.lambda_,
             self.alpha,
-            self.aligned(as_corpus(corpus)).corpus,
+            documents,
             steps,
             tol,
             inference=inference or last_inference,
@@ -205,30 +213,34 @@ class FittedModel:
         )
         return metrics.mean_of(gamma)
 
-    def aligned(self, corpus: Corpus) -> "Alignment":
-        """A corpus in the model's vocabulary; see `transform`.
+    def aligned(self, corpus: Any, may_be_empty: bool = False) -> "Alignment":
+        """Documents in the model's vocabulary; see `metrics.align`.
+
+        Parameters
+        ----------
+        corpus : Corpus, sparse matrix or array of shape (D, V), list of lists of words, or path
+        may_be_empty : bool
+            Whether there may be no token of a known word.
+
+        Returns
+        -------
+        Alignment
 
         Raises
         ------
         CorpusError
         """
-        from esvi_shm.metrics import Alignment, align
+        from esvi_shm.metrics import align
 
-        named = any(word != f"w{v}" for v, word in enumerate(self.words))
-        if named and corpus.vocabulary is not None:
-            return align(corpus, self.words)
-        if corpus.n_words != len(self.words):
+        given = as_corpus(corpus, may_be_empty)
+        # The columns of a file in which only ids occur may be fewer; those of a matrix are said.
+        if hasattr(corpus, "shape") and given.n_words != len(self.words):
             raise CorpusError(
-                corpus.name,
-                f"without names of words there must be a column for each of the model's "
-                f"{len(self.words)} words, got {corpus.n_words}",
+                given.name,
+                f"a matrix is without names of words: there must be a column for each of the "
+                f"model's {len(self.words)} words, got {given.n_words}",
             )
-        if named:
-            _log.warning(
-                "%s has no names of words: its columns are taken for the model's words in order",
-                corpus.name,
-            )
-        return Alignment(corpus, 0, 0)
+        return align(given, self.words, may_be_empty)
 
     def _last_rule(self) -> tuple[str, float]:
         """The inference of the last pass of the fit, and its power."""

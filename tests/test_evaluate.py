@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 import scipy.sparse
 
-from esvi_shm import evaluate, metrics, store
+from esvi_shm import evaluate, infer, metrics, store
 from esvi_shm.corpus import Corpus, read_corpus
 from esvi_shm.model import FittedModel
 from esvi_shm.parameters import Parameters
@@ -186,11 +186,13 @@ def test_left_to_right_on_a_sample(model, held_out, tmp_path, capsys):
     beta = metrics.point_topics(loaded.lambda_)
     expected = metrics.left_to_right(beta, loaded.alpha, corpus, 5, 3, 2)
     assert told["perplexity_left_to_right"] == expected.perplexity
+    assert told["left_to_right_standard_error"] == expected.standard_error > 0
     assert told["left_to_right_documents"] == 5
     assert told["left_to_right_tokens"] == expected.n_tokens
     shown = figures_of(capsys.readouterr().out)["left-to-right perplexity"]
     assert shown == (
-        f"{expected.perplexity:.2f}   ({expected.n_tokens:,} tokens in 5 documents, 3 particles)"
+        f"{expected.perplexity:.2f}   (standard error {expected.standard_error:.2f} over 5 "
+        f"documents; {expected.n_tokens:,} tokens, 3 particles)"
     )
     assert evaluate.main([str(model), str(held_out), "--json", str(target)]) == 0
     assert "left-to-right" not in capsys.readouterr().out
@@ -343,3 +345,40 @@ def test_stability_and_intervals(model, held_out, tmp_path, capsys):
 def test_stability_against_what_is_no_model(model, held_out, tmp_path, capsys):
     assert evaluate.main([str(model), "nowhere.txt", "--stability", str(tmp_path)]) == 2
     assert str(tmp_path) in capsys.readouterr().err
+
+
+def test_a_matrix_without_names_is_in_the_model_s_order_as_for_infer(
+    model, tmp_path, capsys, caplog
+):
+    """Both commands: the same warning, and the same figures as with the names."""
+    counts = np.random.default_rng(0).poisson(1, (9, 40))
+    path, words = tmp_path / "counts.npz", tmp_path / "words"
+    scipy.sparse.save_npz(path, scipy.sparse.csr_matrix(counts))
+    words.write_text("".join(f"{word}\n" for word in store.load(model).words))
+    named = figures_with(model, path, tmp_path, "--vocabulary", str(words))
+    thetas = []
+    for options in ([], ["--vocabulary", str(words)]):
+        out = ["--out", str(tmp_path / "theta.npy")]
+        assert infer.main([str(model), str(path), *out, *options]) == 0
+        thetas.append(np.load(tmp_path / "theta.npy"))
+    np.testing.assert_array_equal(*thetas)
+    (of_infer,) = caplog.messages
+    assert "the corpus has no names of words: columns are taken for the model's" in of_infer
+    caplog.clear()
+    nameless = figures_with(model, path, tmp_path)
+    # Counted in the same documents, the reference is the corpus itself.
+    assert caplog.messages == [of_infer]
+    assert nameless == named
+    capsys.readouterr()
+    scipy.sparse.save_npz(path, scipy.sparse.csr_matrix(counts[:, 1:]))
+    message = one_error([model, path], capsys)
+    assert "the corpus has no names of words" in message and "40 words, got 39" in message
+    assert infer.main([str(model), str(path), "--out", str(tmp_path / "theta.npy")]) == 2
+    assert message in capsys.readouterr().err
+
+
+def figures_with(model: Path, corpus: Path, folder: Path, *options: str) -> dict:
+    target = folder / "f.json"
+    arguments = [str(model), str(corpus), "--json", str(target), *options]
+    assert evaluate.main(arguments) == 0
+    return json.loads(target.read_text())

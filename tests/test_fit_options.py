@@ -50,10 +50,16 @@ def test_decisions_and_what_has_no_effect_are_one_line_each_on_standard_error(tm
     )  # fmt: skip
     assert done.returncode == 0
     assert re.findall("^(?:INFO|WARNING).*", done.stderr, re.M) == [
-        f"INFO: {corpus}: word ids begin with 1, since no 0 occurs (else give first_id)",
-        "WARNING: cvb0_passes has no effect with inference vb",
-        "WARNING: refold_after 200 has no effect in 100 passes",
+        f"INFO: {corpus}: word ids begin with 1, since no 0 occurs (else give --first-id); labels "
+        "and query ids are left out",
+        "WARNING: --cvb0-passes has no effect with --inference vb",
+        "WARNING: --refold-after 200 has no effect in 100 passes",
     ]
+    quiet = run(str(corpus), "--topics", "2", "--plan", "--temper-passes", "9", "--passes", "5",
+                "--workers", "1", "--quiet")  # fmt: skip
+    lines = quiet.stderr.splitlines()
+    assert len(lines) == 2 and lines[0].startswith(f"INFO: {corpus}: word ids begin with 1")
+    assert lines[1].startswith("WARNING: --temper-passes (9) is more than --passes (5): the fit")
 
 
 @pytest.mark.parametrize(

@@ -34,12 +34,14 @@ def test_theta_from_the_shell(model, new, tmp_path):
     assert lines[0] == "3 documents, 4 tokens of known words, 3 tokens of 2 unknown ones"
     assert lines[1].startswith("4 topics, ") and lines[1].endswith(f"saved in {out}")
     assert "new.txt: 3 documents" in done.stderr
+    warning = f"WARNING: {new}: 1 of 3 documents have no word that the model knows"
+    assert done.stderr.count(warning) == done.stderr.count("WARNING") == 1
 
 
 def test_csv_holds_the_same_numbers(model, new, tmp_path, capsys):
     for name in ("theta.npy", "theta.csv"):
         assert infer.main([str(model), str(new), "--out", str(tmp_path / name), "--quiet"]) == 0
-    assert capsys.readouterr().err == ""
+    assert "documents," not in capsys.readouterr().err
     lines = (tmp_path / "theta.csv").read_text().splitlines()
     assert lines[0] == "document,topic_0,topic_1,topic_2,topic_3"
     rows = np.array([line.split(",") for line in lines[1:]])
@@ -93,12 +95,12 @@ def test_bad_options(arguments, says, model, new, tmp_path, capsys):
 
 
 def test_bad_models_and_corpora(model, new, tmp_path, capsys):
-    foreign = tmp_path / "foreign.txt"
-    foreign.write_text("ash bay\n")
+    empty = tmp_path / "empty.txt"
+    empty.write_text("\n")
     for given, says in (
         ((tmp_path / "gone", new), "gone: not a model"),
         ((model, tmp_path / "gone.txt"), "gone.txt: there is no such file"),
-        ((model, foreign), "foreign.txt: there must be a word in common"),
+        ((model, empty), "empty.txt: a text must have words"),
     ):
         assert infer.main([*map(str, given), "--out", str(tmp_path / "t.npy"), "--quiet"]) == 2
         assert says in capsys.readouterr().err
@@ -106,3 +108,14 @@ def test_bad_models_and_corpora(model, new, tmp_path, capsys):
 
 def test_the_help_has_the_formula():
     assert "gamma_dk = alpha_k + sum_v n_dv phi_dvk" in infer._parser().format_help()
+
+
+def test_documents_without_known_words_have_the_prior_mean(model, tmp_path, capsys, caplog):
+    foreign, out = tmp_path / "foreign.txt", tmp_path / "theta.npy"
+    foreign.write_text("ash bay\n\nash\n")
+    assert infer.main([str(model), str(foreign), "--out", str(out), "--quiet"]) == 0
+    np.testing.assert_allclose(np.load(out), np.full((3, 4), 0.25), rtol=1e-6)
+    (message,) = caplog.messages
+    assert message.startswith(f"{foreign}: 3 of 3 documents have no word that the model knows")
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0] == "3 documents, 0 tokens of known words, 3 tokens of 2 unknown ones"

@@ -190,3 +190,42 @@ def test_a_folder_that_can_only_be_read_is_loaded(tmp_path, monkeypatch):
 
     monkeypatch.setattr(store, "repair", refuse)
     assert value_of(tmp_path / "m") == 1.0
+
+
+@pytest.mark.parametrize("name", ["lambda", "gamma", "alpha", "eta"])
+@pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf, 0.0, -1.0])
+@pytest.mark.parametrize("dtype", ["<f4", ">f8"])
+def test_a_number_that_is_no_dirichlet_parameter_is_named(name, value, dtype, tmp_path):
+    """In files whose sums are right, as of a fit that went wrong; wherever it stands."""
+    store.save(make_model(1.0), tmp_path / "m")
+    path = tmp_path / "m" / f"{name}.npy"
+    array = np.load(path).astype(dtype)
+    array.flat[array.size - 1] = value
+    content = _npy(array)
+    path.write_bytes(content)
+    change_manifest(tmp_path / "m", {path.name: hashlib.sha256(content).hexdigest()})
+    row, column = (2, 1) if array.ndim == 2 else (array.size - 1, 0)
+    with pytest.raises(ModelError) as caught:
+        esvi_shm.load(tmp_path / "m")
+    assert str(caught.value) == (
+        f"{path}: the numbers must be finite and greater than 0, got {value!r} in row {row}, "
+        f"column {column} (from 0)"
+    )
+
+
+@pytest.mark.parametrize("piece", [16, 48, 2**20])
+def test_every_number_is_looked_at_and_the_file_read_once(piece, tmp_path, monkeypatch):
+    array = np.arange(1, 61, dtype=np.float32).reshape(20, 3)
+    path = tmp_path / "a.npy"
+    monkeypatch.setattr(store, "PIECE", piece)
+    for at in range(60):
+        wrong = array.copy()
+        wrong.flat[at] = np.nan
+        path.write_bytes(_npy(wrong))
+        found, fault = store._look_through(path)
+        assert found == hashlib.sha256(path.read_bytes()).hexdigest()
+        assert fault is not None and f"row {at // 3}, column {at % 3} " in fault
+    path.write_bytes(_npy(array))
+    assert store._look_through(path)[1] is None
+    path.write_bytes(_npy(array)[:-2])  # damaged, and no number is half read
+    assert store._look_through(path) == (hashlib.sha256(path.read_bytes()).hexdigest(), None)

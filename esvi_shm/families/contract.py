@@ -84,8 +84,11 @@ class Family(Protocol):
         """Raise ParameterError for what the family does not know, or needs a judge for."""
 
     @staticmethod
-    def without_effect(config: FitConfig) -> list[str]:
-        """What does not do all it says in a configuration: a sentence each, for a warning."""
+    def without_effect(config: FitConfig) -> list[tuple[Any, ...]]:
+        """What does not do all it says in a configuration: a message for a warning each.
+
+        A format and its arguments, as `logging` takes them; names are `errors.ParameterName`.
+        """
 
     def check_corpus(self, corpus: Corpus) -> None:
         """Raise ParameterError where corpus and configuration do not go together."""

@@ -35,6 +35,7 @@ from typing import Any
 import numpy as np
 
 from esvi_shm.corpus.corpus import Corpus
+from esvi_shm.errors import ParameterName
 from esvi_shm.families.contract import Bound, Judge
 from esvi_shm.runtime import blocks
 from esvi_shm.runtime.blocks import ENTROPY_FROM, PAIRS, PLACE, RECALL, STEP, TARGET_PASS, VISITS
@@ -120,8 +121,6 @@ class Home:
             self.observer.stage("start")
             with self._clock():
                 self._start()
-            self.start_pairs = int(self.worker_words[:, PAIRS].sum())
-            self.start_seconds = self.fit_seconds
             self.observer.stage("passes")
             stopped = self._passes()
             self.workers.watch(self.worker_words)
@@ -134,21 +133,43 @@ class Home:
         """Start, or try several starts by a short fit each and start from the best of them.
 
         The best one is played again: it is the same to the bit, by its seed. Keeping its state
-        meanwhile would save its few passes, and need as much memory again.
+        meanwhile would save its few passes, and need as much memory again. So no other start is
+        tried where `max_time` would then leave no time to make the passes of the best one again.
         """
         n_passes = min(self.config.restart_passes, self.config.n_passes)
+        longest = 0.0
         for restart in range(self.config.restarts if self.config.restarts > 1 else 0):
+            before, discounted = self._so_far(), self.trial_visits
+            if restart and self._is_short(before[1] + 2 * longest):
+                tried = restart, self.config.restarts, ParameterName("max_time")
+                _log.warning("%d of %d starts were tried: %s leaves no time for more", *tried)
+                break
             self._play(self._start_script(restart))
-            discounted = self.trial_visits
             if not self._run_on_trial(n_passes):
-                # The fit ends with the start at hand, and these visits are its own.
+                # The fit ends with the start at hand, and what was done since is its own.
+                _log.warning(
+                    "the fit is ended while start %d of %d is tried, and goes no further",
+                    restart + 1, self.config.restarts,
+                )  # fmt: skip
                 self.trial_visits = discounted
+                self.start_pairs, self.start_seconds = before
                 return
             bound = self._play(self.layout.model.evaluate(self.shared, n_passes))
             self.restarts.append(Restart(self.config.start_seed(restart), bound.objective))
             self.observer.restarted(self.restarts[-1])
+            longest = max(longest, self._so_far()[1] - before[1])
         objectives = [restart.objective for restart in self.restarts]
         self._play(self._start_script(int(np.argmax(objectives)) if objectives else 0))
+        self.start_pairs, self.start_seconds = self._so_far()
+
+    def _so_far(self) -> tuple[int, float]:
+        """Pairs updated, and seconds on the clock, which runs."""
+        seconds = self.fit_seconds + time.perf_counter() - self.began
+        return int(self.worker_words[:, PAIRS].sum()), seconds
+
+    def _is_short(self, seconds: float) -> bool:
+        """Whether `max_time` is less than that."""
+        return self.config.max_time is not None and self.config.max_time < seconds
 
     def _start_script(self, restart: int) -> Generator[str, bool, None]:
         return self.layout.model.start(self.corpus, self.arrays["corpus"], self.shared, restart)
@@ -174,7 +195,8 @@ class Home:
         if config.n_passes == 0:
             self._evaluate()
         while done < config.n_passes:
-            if self.signals.received is None:
+            # Blocks that are recalled make a visit each when they are sent out.
+            if self.signals.received is None and not self.orders[RECALL]:
                 rest = model.next_rest(done)
                 target = min(rest or config.n_passes, config.n_passes)
                 target = min(target, done + every - done % every)
