@@ -14,7 +14,8 @@ import tempfile
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, BinaryIO, NoReturn
 
-from esvi_shm.errors import EsviError, ParameterError
+from esvi_shm import __version__
+from esvi_shm.errors import EsviError, ParameterError, ParameterName
 from esvi_shm.runtime.signals import ASKING_TO_STOP, Signals
 
 if TYPE_CHECKING:
@@ -27,6 +28,28 @@ FORMATS = (
     "a text file with one document a line, or a folder of .txt files (words of text: lower case, "
     "runs of two or more letters, digits or underscores)"
 )
+
+
+def make_parser(name: str, description: str, epilog: str) -> argparse.ArgumentParser:
+    """The parser of a command, with what --help says around the options, and --version."""
+    parser = argparse.ArgumentParser(
+        prog=f"python -m esvi_shm.{name}",
+        description=description,
+        epilog=epilog,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+    )
+    parser.add_argument("--version", action="version", version=f"esvi_shm {__version__}")
+    return parser
+
+
+def add_model_and_corpus(parser: argparse.ArgumentParser) -> Any:
+    """Add MODEL and CORPUS with its options, and return the group of the latter."""
+    parser.add_argument("model", metavar="MODEL", help="model directory, from fit --out")
+    corpus = parser.add_argument_group("corpus")
+    corpus.add_argument("corpus", metavar="CORPUS", help=FORMATS)
+    add_reading_options(corpus)
+    return corpus
 
 
 def _share_or_number(text: str) -> int | float:
@@ -173,43 +196,40 @@ def check_output(
             raise ParameterError(name, rule, path)
 
 
-def read_seed_words(path: str) -> tuple[tuple[str, ...], ...]:
-    """The words of each topic from a file: one topic a line, words by white space.
-
-    Parameters
-    ----------
-    path : str
-        Empty lines are topics without words; those at the end are no topics.
-
-    Returns
-    -------
-    tuple of tuple of str
-
-    Raises
-    ------
-    CorpusError
-        If there is no such file, or no word in it.
-    """
-    from pathlib import Path
-
-    from esvi_shm.corpus.readers._files import text_lines
-    from esvi_shm.errors import CorpusError
-
-    topics = [tuple(line.split()) for _, line in text_lines(Path(path))]
-    while topics and not topics[-1]:
-        topics.pop()
-    if not topics:
-        raise CorpusError(path, "a file of seed words must have words, one topic a line")
-    return tuple(topics)
+def _option(parameter: str, parameters: Mapping[str, str]) -> str:
+    """The option that sets a parameter, where `parameters` says for each option what it sets."""
+    options = {of: option for option, of in parameters.items()}
+    return "--" + options.get(parameter, parameter).replace("_", "-")
 
 
 def _as_options(error: EsviError, parameters: Mapping[str, str]) -> str:
     """The message, with a parameter called by the option that sets it."""
     if isinstance(error, ParameterError):
-        options = {parameter: option for option, parameter in parameters.items()}
-        option = options.get(error.name, error.name).replace("_", "-")
-        return str(error.renamed(f"--{option}"))
+        return str(error.renamed(_option(error.name, parameters)))
     return str(error)
+
+
+@contextlib.contextmanager
+def _log_with_options(parameters: Mapping[str, str]) -> Iterator[None]:
+    """What is logged calls a parameter by its option too."""
+
+    def rename(record: logging.LogRecord) -> bool:
+        if isinstance(record.args, tuple):
+            record.args = tuple(
+                _option(value, parameters) if isinstance(value, ParameterName) else value
+                for value in record.args
+            )
+        return True
+
+    # Of a logger only its own records are filtered, of a handler those of all below.
+    handlers = list(logging.getLogger().handlers)
+    for handler in handlers:
+        handler.addFilter(rename)
+    try:
+        yield
+    finally:
+        for handler in handlers:
+            handler.removeFilter(rename)
 
 
 def run(
@@ -227,7 +247,6 @@ def run(
     work : callable
         Called with `given`; prints its results.
     given : argparse.Namespace
-        With `quiet`.
     parameters : dict of str
         Option: the parameter it sets, where the names differ.
 
@@ -243,12 +262,13 @@ def run(
         # A word that the terminal's encoding lacks is shown by its code, as on standard error.
         sys.stdout.reconfigure(errors="backslashreplace")
     logging.basicConfig(format="%(levelname)s: %(message)s", stream=sys.stderr)
-    # What this package decided is told; of others, warnings.
+    # What this package found or decided is told, quiet or not: that is no progress. Of others,
+    # warnings.
     ours = logging.getLogger("esvi_shm")
     before = ours.level
-    ours.setLevel(logging.ERROR if given.quiet else logging.INFO)
+    ours.setLevel(logging.INFO)
     try:
-        with Signals(at_once=True) as signals:
+        with _log_with_options(parameters), Signals(at_once=True) as signals:
             return _done(name, work, given, parameters, signals)
     finally:
         ours.setLevel(before)

@@ -34,6 +34,14 @@ class ParameterError(InputError):
         return ParameterError(name, self.rule, self.value)
 
 
+class ParameterName(str):
+    """A parameter in the arguments of a log message, which a command calls by its option.
+
+    >>> "%s has no effect" % ParameterName("n_topics")
+    'n_topics has no effect'
+    """
+
+
 class CorpusError(InputError):
     """A corpus file, folder or matrix is not what its format says."""
 

@@ -9,16 +9,17 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
-from sklearn.base import BaseEstimator
+from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, TransformerMixin
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
 
-from esvi_shm import store
+from esvi_shm import metrics, store
 from esvi_shm.config import FitConfig, GivenTopics
 from esvi_shm.corpus.corpus import as_corpus
 from esvi_shm.errors import ParameterError
 from esvi_shm.metrics.holdout import set_aside
-from esvi_shm.model import FittedModel, Topic
+from esvi_shm.model import FittedModel
+from esvi_shm.parameters import Topic
 from esvi_shm.runtime import engine
 
 #: Name here: name in FitConfig. Names that are the same are not listed.
@@ -61,7 +62,7 @@ def _seed(random_state: Any) -> Any:
         raise ParameterError("random_state", rule, random_state) from None
 
 
-class LDA(BaseEstimator):
+class LDA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
     """Latent Dirichlet allocation, fitted by worker processes that pass blocks of words around.
 
     Parameters
@@ -111,6 +112,13 @@ class LDA(BaseEstimator):
         processor. Without it the order in which blocks meet shards varies, and with it the
         last digits (and sometimes the optimum).
     random_state : int, RandomState or None
+
+    Notes
+    -----
+    It goes into a `Pipeline` behind a `CountVectorizer`, and into `GridSearchCV`, which parts a
+    matrix or a list of lists of words; a `Corpus` or a path has no rows that it could take. Errors
+    are in words of this package, all `errors.InputError`, a ValueError. Without `deterministic`
+    two fits with more than one worker differ in the last digits, whatever `random_state`.
 
     Attributes
     ----------
@@ -288,6 +296,77 @@ class LDA(BaseEstimator):
         """
         check_is_fitted(self)
         return self.model_.transform(X, self.n_workers)
+
+    def score(self, X: Any, y: Any = None) -> float:
+        """The evidence lower bound L of documents, in nats, as by scikit-learn's `score`.
+
+        L = sum_dv n_dv log sum_k exp(Elog theta_dk + Elog beta_vk)
+        + sum_d [lnB(gamma_d) - lnB(alpha) + sum_k (alpha_k - gamma_dk) Elog theta_dk]
+        + sum_k [lnB(lambda_k) - lnB(eta) + sum_v (eta_v - lambda_vk) Elog beta_vk],
+        gamma inferred by vb with the topics fixed. The last line is the topics' own, whatever the
+        number of documents: compare scores of the same documents only. More is better.
+
+        Parameters
+        ----------
+        X : as for `transform`
+            With a word that the model knows.
+        y : ignored
+
+        Returns
+        -------
+        float
+
+        Raises
+        ------
+        sklearn.exceptions.NotFittedError
+            Before `fit`.
+        InputError
+            For a bad corpus.
+        """
+        return self._held_out_bound(X).bound
+
+    def perplexity(self, X: Any) -> float:
+        """exp(-L / tokens), as scikit-learn's `perplexity`, with L as `score` has it.
+
+        The topics' own terms in L are divided by the tokens of X, so the same topics look worse on
+        fewer documents. The figure to go by is that of document completion: `perplexity_` has it of
+        the documents of `holdout`, `python -m esvi_shm.evaluate` of any others, and
+        `metrics.completion_perplexity` computes it.
+
+        Parameters
+        ----------
+        X : as for `score`
+
+        Returns
+        -------
+        float
+
+        Raises
+        ------
+        sklearn.exceptions.NotFittedError
+            Before `fit`.
+        InputError
+            For a bad corpus.
+        """
+        return self._held_out_bound(X).scikit_learn
+
+    def _held_out_bound(self, X: Any) -> metrics.HeldOutBound:
+        check_is_fitted(self)
+        model = self.model_
+        lambda_, corpus = model.lambda_, model.aligned(X).corpus
+        gamma = metrics.infer_gamma(lambda_, model.alpha, corpus, n_workers=self.n_workers)
+        return metrics.held_out_bound(lambda_, model.alpha, model.eta, corpus, gamma)
+
+    @property
+    def _n_features_out(self) -> int:
+        """What `get_feature_names_out` counts: "lda0", "lda1"..."""
+        return len(self.components_)
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.sparse = tags.input_tags.positive_only = True
+        tags.input_tags.string = True
+        return tags
 
     def topics(self, n: int = 10) -> list[Topic]:
         """The `n` most probable words of each topic."""

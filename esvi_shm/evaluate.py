@@ -17,7 +17,7 @@ import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from esvi_shm import __version__, command
+from esvi_shm import command
 
 if TYPE_CHECKING:
     import numpy as np
@@ -45,7 +45,10 @@ figures:
   left-to-right perplexity of whole documents, N of those with tokens (--left-to-right N), drawn
                 at random: exp(- sum_d log p(w_d) / tokens), p by the left-to-right estimate of
                 Wallach et al. (2009), its particles resampled, which makes it unbiased. Particles
-                times tokens squared is the work for a document.
+                times tokens squared is the work for a document. The standard error is over
+                documents: it says how far the figure of N others would be from this one. It holds
+                the chance of the particles, but not that few of them make p too low and the
+                perplexity too high on average.
   scikit-learn  exp(-L / tokens), LatentDirichletAllocation.perplexity
   gensim        2 ** (-L / tokens), 2 ** -LdaModel.log_perplexity
                 L is the bound of all of CORPUS, gamma inferred with the topics fixed. L holds the
@@ -63,7 +66,8 @@ figures:
                 Too narrow: they hold for this optimum, with all dependence left out.
   diversity     share of different words among the {DIVERSITY_WORDS} top words of all topics
 
-Words are matched by name; those outside the model's vocabulary are counted and left out.
+Words are matched by name; those outside the model's vocabulary are counted and left out. Where
+only one side has names, columns are taken for the model's words in order.
 
 examples:
   python -m esvi_shm.evaluate ap-model docword.held-out.txt.gz
@@ -76,19 +80,12 @@ The report goes to standard output, progress to standard error. Exit codes: 0 do
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        prog="python -m esvi_shm.evaluate",
-        description="Say how well the topics of a model predict unseen documents, and how they "
-        "read.",
-        epilog=EXPLANATION,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-        allow_abbrev=False,
+    parser = command.make_parser(
+        "evaluate",
+        "Say how well the topics of a model predict unseen documents, and how they read.",
+        EXPLANATION,
     )
-    parser.add_argument("--version", action="version", version=f"esvi_shm {__version__}")
-    parser.add_argument("model", metavar="MODEL", help="model directory, from fit --out")
-    corpus = parser.add_argument_group("corpus")
-    corpus.add_argument("corpus", metavar="CORPUS", help=command.FORMATS)
-    command.add_reading_options(corpus)
+    corpus = command.add_model_and_corpus(parser)
     corpus.add_argument(
         "--reference", metavar="CORPUS",
         help="documents that coherence is counted in, read with the same options (default: CORPUS)",
@@ -120,7 +117,7 @@ def _parser() -> argparse.ArgumentParser:
         help="show the credible interval of each word's weight in the table",
     )  # fmt: skip
     output.add_argument("--json", metavar="FILE", help="write all figures there too")
-    output.add_argument("--quiet", action="store_true", help="no progress")
+    output.add_argument("--quiet", action="store_true", help="no progress; warnings all the same")
     return parser
 
 
@@ -140,7 +137,7 @@ def _evaluate(
     from esvi_shm import metrics
 
     seed, n_words, workers = given.seed, given.top_words, given.workers
-    aligned = metrics.align(corpus, model.words)
+    aligned = model.aligned(corpus)
     observed, scored = metrics.split_tokens(aligned.corpus, seed)
     lambda_ = model.lambda_
     beta = metrics.point_topics(lambda_)
@@ -149,7 +146,7 @@ def _evaluate(
     gamma = metrics.infer_gamma(lambda_, model.alpha, aligned.corpus, n_workers=workers)
     peers = metrics.held_out_bound(lambda_, model.alpha, model.eta, aligned.corpus, gamma)
     # Aligned, so that a reference in other words is an error, not a coherence of -1.
-    known = aligned if reference is None else metrics.align(reference, model.words)
+    known = aligned if reference is None else model.aligned(reference)
     topics = model.topics(max(n_words, COHERENCE_WORDS, DIVERSITY_WORDS))
     top_words = [topic.words for topic in topics]
     coherence = metrics.coherence_npmi(top_words, known.corpus, COHERENCE_WORDS)
@@ -178,6 +175,7 @@ def _evaluate(
             beta, model.alpha, aligned.corpus, given.left_to_right, given.particles, seed, workers
         )
         figures["perplexity_left_to_right"] = whole.perplexity
+        figures["left_to_right_standard_error"] = whole.standard_error
         figures["left_to_right_documents"] = len(whole.documents)
         figures["left_to_right_tokens"] = whole.n_tokens
         figures["particles"] = given.particles
@@ -263,8 +261,10 @@ def _print_report(report: _Report, with_table: bool) -> None:
     }
     if "particles" in found:
         lines["left-to-right perplexity"] = (
-            f"{found['perplexity_left_to_right']:.2f}   ({found['left_to_right_tokens']:,} tokens "
-            f"in {found['left_to_right_documents']:,} documents, {found['particles']} particles)"
+            f"{found['perplexity_left_to_right']:.2f}   (standard error "
+            f"{found['left_to_right_standard_error']:.2f} over "
+            f"{found['left_to_right_documents']:,} documents; {found['left_to_right_tokens']:,} "
+            f"tokens, {found['particles']} particles)"
         )
     if "stability" in found:
         n_models = len(found["stability_models"])

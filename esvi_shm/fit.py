@@ -15,7 +15,7 @@ import argparse
 from dataclasses import fields
 from typing import TYPE_CHECKING, Any
 
-from esvi_shm import __version__, command
+from esvi_shm import command
 from esvi_shm.errors import ParameterError
 
 if TYPE_CHECKING:
@@ -51,15 +51,12 @@ def _whole_numbers(text: str) -> tuple[int, ...]:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        prog="python -m esvi_shm.fit",
-        description="Fit latent Dirichlet allocation by asynchronous variational inference on "
+    parser = command.make_parser(
+        "fit",
+        "Fit latent Dirichlet allocation by asynchronous variational inference on "
         "all cores: documents stay with their worker process, blocks of words travel.",
-        epilog=EXAMPLE,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-        allow_abbrev=False,
+        EXAMPLE,
     )
-    parser.add_argument("--version", action="version", version=f"esvi_shm {__version__}")
 
     corpus = parser.add_argument_group("corpus")
     corpus.add_argument(
@@ -235,7 +232,7 @@ def _parser() -> argparse.ArgumentParser:
         "--plan", action="store_true",
         help="print how much memory the fit takes, shared and of its processes, and exit",
     )  # fmt: skip
-    output.add_argument("--quiet", action="store_true", help="no progress")
+    output.add_argument("--quiet", action="store_true", help="no progress; warnings all the same")
     output.add_argument("--log-json", metavar="FILE", help="progress as one JSON object a line")
     return parser
 
@@ -271,12 +268,11 @@ def _prior(name: str, value: Any) -> Any:
 
 def _config(given: argparse.Namespace) -> "FitConfig":
     from esvi_shm.config import FitConfig
+    from esvi_shm.corpus.seed_words import read_seed_words
 
     values = {_PARAMETERS.get(name, name): value for name, value in vars(given).items()}
     values.update({name: _prior(name, values[name]) for name in ("alpha", "eta")})
-    values["seed_words"] = (
-        command.read_seed_words(given.seed_words) if given.seed_words is not None else ()
-    )
+    values["seed_words"] = read_seed_words(given.seed_words) if given.seed_words is not None else ()
     if given.start_from is not None:
         from esvi_shm import store
 

@@ -27,8 +27,7 @@ def _run(given: argparse.Namespace) -> None:
         print("nothing to remove")
 
 
-def main(arguments: list[str] | None = None) -> int:
-    """Remove what no live process holds, print it, and return the exit code."""
+def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="python -m esvi_shm.gc",
         description="Remove what no live process of yours holds: shared memory of dead runs "
@@ -37,7 +36,12 @@ def main(arguments: list[str] | None = None) -> int:
         "$XDG_CACHE_HOME/esvi_shm or ~/.cache/esvi_shm).",
     )
     parser.set_defaults(quiet=False)
-    return command.run("esvi_shm.gc", _run, parser.parse_args(arguments), {})
+    return parser
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Remove what no live process holds, print it, and return the exit code."""
+    return command.run("esvi_shm.gc", _run, _parser().parse_args(arguments), {})
 
 
 if __name__ == "__main__":

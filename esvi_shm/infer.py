@@ -15,7 +15,7 @@ import argparse
 import time
 from typing import TYPE_CHECKING, Any
 
-from esvi_shm import __version__, command
+from esvi_shm import command
 from esvi_shm.errors import ParameterError
 
 if TYPE_CHECKING:
@@ -27,9 +27,10 @@ For each document, gamma is the fixed point of
 pi being the sums of lambda over the words, and E(x) = exp(digamma(x)) or, for a model whose fit
 ended with inference cvb0, x; phi is tempered as in the last pass of that fit. Written is
 theta_dk = gamma_dk / sum_k gamma_dk, a row for each document, in order. A document without known
-words has the prior mean, alpha / sum(alpha).
+words has the prior mean, alpha / sum(alpha); a warning says how many there are.
 
-Words are matched by name; those outside the model's vocabulary are counted and left out.
+Words are matched by name; those outside the model's vocabulary are counted and left out. Where
+only one side has names, columns are taken for the model's words in order.
 
   theta.npy     float32 array, shape (documents, topics)
   theta.csv     a line of names, then "document,share,share,...", documents from 0
@@ -47,19 +48,13 @@ _PARAMETERS = {"workers": "n_workers"}
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        prog="python -m esvi_shm.infer",
-        description="Say how the topics of a model share each document, of new documents too; "
+    parser = command.make_parser(
+        "infer",
+        "Say how the topics of a model share each document, of new documents too; "
         "the topics stay as they are.",
-        epilog=EXPLANATION,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-        allow_abbrev=False,
+        EXPLANATION,
     )
-    parser.add_argument("--version", action="version", version=f"esvi_shm {__version__}")
-    parser.add_argument("model", metavar="MODEL", help="model directory, from fit --out")
-    corpus = parser.add_argument_group("corpus")
-    corpus.add_argument("corpus", metavar="CORPUS", help=command.FORMATS)
-    command.add_reading_options(corpus)
+    command.add_model_and_corpus(parser)
     parser.add_argument(
         "--out", required=True, metavar="FILE", help="where theta goes: .npy or .csv"
     )
@@ -71,7 +66,7 @@ def _parser() -> argparse.ArgumentParser:
         "--tol", type=float, default=1e-3, metavar="T",
         help="a document is done when the mean change of its gamma is smaller (default: 0.001)",
     )  # fmt: skip
-    parser.add_argument("--quiet", action="store_true", help="no progress")
+    parser.add_argument("--quiet", action="store_true", help="no progress; warnings all the same")
     return parser
 
 
@@ -113,7 +108,7 @@ def _run(given: argparse.Namespace) -> None:
     model = store.load(given.model)
     with Progress(given.quiet, None) as progress:
         corpus = command.read(given, given.corpus, progress)
-        aligned = model.aligned(corpus)
+        aligned = model.aligned(corpus, may_be_empty=True)
         began = time.perf_counter()
         theta = model.transform(aligned.corpus, given.workers, steps=given.steps, tol=given.tol)
         seconds = time.perf_counter() - began

@@ -31,7 +31,8 @@ import numpy as np
 
 import esvi_shm
 from esvi_shm.errors import ModelError
-from esvi_shm.model import FittedModel, Parameters
+from esvi_shm.model import FittedModel
+from esvi_shm.parameters import Parameters
 from esvi_shm.runtime.record import Record
 from esvi_shm.runtime.signals import finishing
 
@@ -39,6 +40,8 @@ FORMAT_VERSION = 1
 MANIFEST = "manifest.json"
 _ARRAYS = ("lambda", "gamma", "alpha", "eta")
 _OTHERS = ("vocabulary.txt", "history.csv", "summary.json")
+#: Bytes that are read at a time: whole numbers of every type of floats.
+PIECE = 2**20
 
 
 def check_target(folder: str | os.PathLike[str]) -> Path:
@@ -190,7 +193,8 @@ def load(folder: str | os.PathLike[str]) -> FittedModel:
     Raises
     ------
     ModelError
-        If it is not a model, of a newer format, or damaged; the message names the file.
+        If it is not a model, of a newer format, or damaged, or a Dirichlet parameter is not
+        finite and greater than 0; the message names the file.
     """
     target = _nameable(folder)
     parent = target.absolute().parent
@@ -212,14 +216,56 @@ def _read(target: Path) -> FittedModel:
         path = target / name
         if not path.is_file():
             raise ModelError(f"{path}: the file is missing")
-        with open(path, "rb") as file:
-            if hashlib.file_digest(file, "sha256").hexdigest() != expected:
-                raise ModelError(f"{path}: the file is damaged: its SHA-256 is not the manifest's")
+        found, fault = _look_through(path)
+        if found != expected:
+            raise ModelError(f"{path}: the file is damaged: its SHA-256 is not the manifest's")
+        if fault is not None:
+            raise ModelError(f"{path}: {fault}")
     try:
         return _parse(target)
     except (OSError, ValueError, TypeError, KeyError, RecursionError) as error:
         # What a save wrote is whole, its sums say; someone wrote other files, and sums for them.
         raise ModelError(f"{target}: the files do not hold a model: {error}") from None
+
+
+def _look_through(path: Path) -> tuple[str, str | None]:
+    """A file's SHA-256, and what is wrong with a number of its array; the file is read once."""
+    digest, fault = hashlib.sha256(), None
+    with open(path, "rb") as file:
+        dtype, row_length = _header(file) if path.suffix == ".npy" else (None, 1)
+        begin = file.tell()
+        file.seek(0)
+        digest.update(file.read(begin))
+        while piece := file.read(PIECE):
+            digest.update(piece)
+            if dtype is None or fault is not None:
+                continue
+            values = np.frombuffer(piece, dtype, len(piece) // dtype.itemsize)
+            # A nan is neither.
+            if len(values) and not (values.min() > 0 and values.max() < np.inf):
+                wrong = int(np.argmin((values > 0) & (values < np.inf)))
+                at = (file.tell() - len(piece) - begin) // dtype.itemsize + wrong
+                row, column = divmod(at, row_length)
+                fault = (
+                    "the numbers must be finite and greater than 0, got "
+                    f"{float(values[wrong])!r} in row {row}, column {column} (from 0)"
+                )
+    return digest.hexdigest(), fault
+
+
+def _header(file: BinaryIO) -> tuple[np.dtype[Any] | None, int]:
+    """The type of an array of floats in a .npy file and the length of its rows; reads up to them.
+
+    No type where it is another array, or none, which `_parse` finds.
+    """
+    readers = {
+        (1, 0): np.lib.format.read_array_header_1_0, (2, 0): np.lib.format.read_array_header_2_0,
+    }  # fmt: skip
+    try:
+        shape, _, dtype = readers[np.lib.format.read_magic(file)](file)
+    except (ValueError, KeyError):
+        return None, 1
+    return (dtype if dtype.kind == "f" else None), (shape[1] if len(shape) == 2 else 1)
 
 
 def _parse(target: Path) -> FittedModel:

@@ -19,7 +19,7 @@ import numpy as np
 from llvmlite import ir
 from numba import types
 from numba.core import cgutils
-from numba.extending import intrinsic
+from numba.extending import intrinsic, register_jitable
 
 from esvi_shm.compile import kernel
 
@@ -33,8 +33,9 @@ _VECTOR = ir.VectorType(_FLOAT, LANES)
 _ZEROS = ir.Constant(_VECTOR, [0.0] * LANES)
 
 
+@register_jitable
 def padded(n_topics: int) -> int:
-    """Length of a scratch row that holds `n_topics` values.
+    """Length of a scratch row that holds `n_topics` values; in kernels too.
 
     >>> padded(1), padded(16), padded(17)
     (16, 16, 32)

@@ -7,7 +7,12 @@ from pathlib import Path
 import pytest
 from hypothesis import settings
 
+from esvi_shm import fit
 from esvi_shm.runtime.signals import ASKING_TO_STOP
+from esvi_shm.shared.runs import run_folders
+from tests.commands import write_uci
+
+SHM = Path("/dev/shm")
 
 # Kernels compile within the first example, which says nothing of the code under test.
 settings.register_profile("kernels", deadline=None, max_examples=60)
@@ -44,3 +49,39 @@ def signals_are_not_ignored():
     yield
     for number in ignored:
         signal.signal(number, signal.SIG_IGN)
+
+
+@pytest.fixture
+def signals_interrupt(signals_are_not_ignored):
+    """Nor are they deadly: a test sends them to its own process."""
+    before = {number: signal.getsignal(number) for number in ASKING_TO_STOP}
+    for number in ASKING_TO_STOP:
+        signal.signal(number, signal.default_int_handler)
+    yield
+    for number, handler in before.items():
+        signal.signal(number, handler)
+
+
+@pytest.fixture
+def nothing_left():
+    """Segments of other runs may come and go; those that a test's own fits made must go."""
+    before = set(os.listdir(SHM))
+    yield
+    ours = [n for n in set(os.listdir(SHM)) - before if _is_dead(n)]
+    assert ours == []
+
+
+def _is_dead(name: str) -> bool:
+    run_name = "-".join(name.split("-")[:3])
+    locks = [folder / f"{run_name}.lock" for folder in run_folders()]
+    return name.startswith("esvi-") and not any(lock.exists() for lock in locks)
+
+
+@pytest.fixture(scope="session")
+def model(tmp_path_factory) -> Path:
+    """A saved model of 4 topics, to be read only, beside its corpus: 60 documents of 40 words."""
+    folder = tmp_path_factory.mktemp("saved")
+    out = folder / "model"
+    arguments = [write_uci(folder), "--topics", "4", "--passes", "10", "--workers", "1"]
+    assert fit.main([*arguments, "--out", str(out), "--quiet", "--top-words", "0"]) == 0
+    return out

@@ -13,7 +13,7 @@ import pytest
 
 from esvi_shm import command
 from esvi_shm.corpus import ReadOptions
-from esvi_shm.errors import CorpusError, EsviError, Interrupted, ParameterError
+from esvi_shm.errors import CorpusError, EsviError, Interrupted, ParameterError, ParameterName
 
 
 def end(error: BaseException | None, capsys) -> tuple[int, str]:
@@ -50,13 +50,32 @@ def test_an_error_calls_a_parameter_by_its_option_only_where_it_is_meant(capsys)
     assert end(error, capsys) == (2, "name: error: --tol must be less than tolerance, got 1\n")
 
 
-@pytest.mark.parametrize(("quiet", "level"), [(True, logging.ERROR), (False, logging.INFO)])
-def test_decisions_are_told_unless_it_is_to_be_quiet(quiet, level):
+@pytest.mark.parametrize("quiet", [True, False])
+def test_what_is_found_in_the_data_is_told_quiet_or_not(quiet):
     ours, levels = logging.getLogger("esvi_shm"), []
     before = ours.level
     command.run("name", lambda _: levels.append(ours.level), argparse.Namespace(quiet=quiet), {})
-    assert levels == [level]
+    assert levels == [logging.INFO]
     assert ours.level == before
+
+
+def test_what_is_logged_calls_parameters_by_their_options(caplog):
+    def work(given):
+        log = logging.getLogger("esvi_shm.some.module")
+        log.warning("%s is %s, not %d", ParameterName("n_topics"), ParameterName("top_words"), 3)
+        log.warning("n_topics as a word is %s", "n_topics")
+        log.info("nothing")
+
+    caplog.handler.setLevel(logging.INFO)
+    for _ in range(2):
+        command.run("name", work, argparse.Namespace(quiet=False), {"topics": "n_topics"})
+        assert caplog.messages == [
+            "--topics is --top-words, not 3", "n_topics as a word is n_topics", "nothing"
+        ]  # fmt: skip
+        caplog.clear()
+    # From Python they keep their names.
+    work(None)
+    assert caplog.messages[0] == "n_topics is top_words, not 3"
 
 
 def test_a_reader_that_went_away_is_no_error(monkeypatch, capsys):
@@ -64,6 +83,18 @@ def test_a_reader_that_went_away_is_no_error(monkeypatch, capsys):
     command_end = command.run("name", _broken_pipe, argparse.Namespace(quiet=True), {})
     assert command_end == 0
     assert capsys.readouterr().err == ""
+
+
+@pytest.mark.parametrize("name", ["fit", "infer", "evaluate", "gc"])
+def test_help_imports_nothing_heavy(name):
+    code = (
+        f"import sys\nfrom esvi_shm import {name}\n"
+        f"try: {name}.main(['--help'])\nexcept SystemExit: pass\n"
+        "assert not {'numpy', 'numba', 'scipy', 'sklearn'} & set(sys.modules)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.startswith(f"usage: python -m esvi_shm.{name} ")
 
 
 def _broken_pipe(given):

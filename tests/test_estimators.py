@@ -1,17 +1,23 @@
 """scikit-learn's idiom: parameters stored, attributes fitted, the same fit underneath."""
 
+import pickle
 from pathlib import Path
 
 import numpy as np
 import pytest
 import scipy.sparse
+from scipy.special import digamma
 from sklearn.base import clone
+from sklearn.decomposition import LatentDirichletAllocation
 from sklearn.exceptions import NotFittedError
+from sklearn.feature_extraction.text import CountVectorizer
+from sklearn.model_selection import GridSearchCV
+from sklearn.pipeline import make_pipeline
 
 import esvi_shm
 from esvi_shm import LDA, metrics
 from esvi_shm.config import FitConfig
-from esvi_shm.corpus import Corpus
+from esvi_shm.corpus import Corpus, as_corpus
 from esvi_shm.errors import CorpusError, ParameterError
 from esvi_shm.runtime import engine
 from tests.naive import simulate
@@ -163,8 +169,6 @@ def test_words_with_names_are_matched_by_them():
     np.testing.assert_array_equal(lda.transform(np.array([[0, 0, 1, 0], [0, 0, 0, 1]])), alone)
     with pytest.raises(CorpusError, match="a column for each of the model's 4 words, got 3"):
         lda.transform(np.ones((1, 3)))
-    with pytest.raises(CorpusError, match="word in common"):
-        lda.transform([["moss"]])
 
 
 def test_documents_held_out_are_not_trained_on():
@@ -269,7 +273,11 @@ def test_bad_input_is_an_error_before_the_fit():
     for nothing in ("", None, "no/such/file.txt", Path("no/such/file.txt")):
         with pytest.raises(CorpusError):
             LDA(n_components=3).fit(nothing)
-    for act in (LDA().topics, lambda: LDA().save("nowhere"), lambda: LDA().transform(MATRIX)):
+    acts = (
+        LDA().topics, lambda: LDA().save("nowhere"), lambda: LDA().transform(MATRIX),
+        lambda: LDA().score(MATRIX), lambda: LDA().perplexity(MATRIX), LDA().get_feature_names_out,
+    )  # fmt: skip
+    for act in acts:
         with pytest.raises(NotFittedError):
             act()
 
@@ -320,3 +328,110 @@ def test_damaged_topics_infer_nothing(damage):
     lambda_[3, 1] = damage
     with pytest.raises(ParameterError, match="lambda_ must be finite and greater than 0"):
         metrics.infer_gamma(lambda_, np.ones(2), Corpus.from_sparse(MATRIX))
+
+
+WORDS = [["sea", "ship", "sea"], ["hill", "tree"], ["tree", "hill", "hill"]] * 5
+
+
+@pytest.mark.parametrize(
+    ("documents", "form"),
+    [
+        (WORDS, [["moss"]]),
+        (WORDS, [["moss"], ["reed", "moss"], []]),
+        (WORDS, [[]]),
+        (WORDS, np.zeros((2, 4))),
+        (WORDS, scipy.sparse.csr_array((3, 4))),
+        (WORDS, Corpus.from_tokens([["moss"], [], []])),
+        (MATRIX, np.zeros((1, 12), int)),
+        (MATRIX, [[], []]),
+    ],
+)  # fmt: skip
+def test_documents_without_known_words_have_the_prior_mean(documents, form, caplog):
+    """All of them, too; and one warning says how many."""
+    lda = LDA(n_components=2, doc_topic_prior=np.array([0.1, 0.3]), n_workers=1, n_passes=2)
+    lda.fit(documents)
+    caplog.clear()
+    theta = lda.transform(form)
+    n = as_corpus(form, may_be_empty=True).n_documents
+    assert theta.dtype == np.float32
+    np.testing.assert_allclose(theta, np.tile([0.25, 0.75], (n, 1)), rtol=1e-6)
+    (message,) = caplog.messages
+    assert f": {n} of {n} documents have no word that the model knows" in message
+    # A score of nothing is none.
+    with pytest.raises(CorpusError):
+        lda.score(form)
+
+
+def test_the_warning_counts_only_those_without_known_words(caplog):
+    lda = LDA(n_components=2, n_workers=1, n_passes=2).fit(WORDS)
+    caplog.clear()
+    lda.transform([["sea"], ["moss"], ["tree", "moss"], []])
+    (message,) = caplog.messages
+    assert message.startswith("tokens: 2 of 4 documents have no word")
+    caplog.clear()
+    lda.transform([["sea"]])
+    assert caplog.messages == []
+
+
+def test_a_matrix_has_a_column_for_each_word():
+    """Also where neither side has names, and a file of ids might have fewer."""
+    lda = LDA(**QUICK).fit(MATRIX)
+    for act in (lda.transform, lda.score, lda.perplexity):
+        with pytest.raises(ValueError, match="a column for each of the model's 12 words, got 11"):
+            act(MATRIX[:, 1:])
+
+
+def test_score_and_perplexity_are_scikit_learn_s():
+    lda = LDA(**QUICK, doc_topic_prior=0.2, topic_word_prior=0.3, random_state=0).fit(MATRIX)
+    peer = LatentDirichletAllocation(
+        3, doc_topic_prior=0.2, topic_word_prior=0.3, max_iter=1, random_state=0
+    ).fit(MATRIX)
+    peer.components_ = lda.components_.astype(float)
+    logs = digamma(peer.components_) - digamma(peer.components_.sum(axis=1))[:, None]
+    peer.exp_dirichlet_component_ = np.exp(logs)
+    other = np.random.default_rng(1).poisson(1.0, (9, 12))
+    assert lda.score(other) == pytest.approx(peer.score(other), rel=1e-4)
+    assert lda.perplexity(other) == pytest.approx(peer.perplexity(other), rel=1e-4)
+    assert lda.perplexity(other) == pytest.approx(np.exp(-lda.score(other) / other.sum()))
+
+
+def test_names_of_features_and_frames():
+    lda = LDA(**QUICK).fit(MATRIX)
+    assert lda.get_feature_names_out().tolist() == ["lda0", "lda1", "lda2"]
+    pandas = pytest.importorskip("pandas")
+    frame = lda.set_output(transform="pandas").transform(MATRIX)
+    assert isinstance(frame, pandas.DataFrame)
+    assert frame.columns.tolist() == ["lda0", "lda1", "lda2"]
+
+
+def test_it_goes_into_a_pipeline():
+    texts = [" ".join(words) for words in WORDS]
+    pipeline = make_pipeline(CountVectorizer(), LDA(**QUICK, random_state=0))
+    theta = pipeline.fit_transform(texts)
+    lda = LDA(**QUICK, random_state=0).fit(CountVectorizer().fit_transform(texts))
+    np.testing.assert_array_equal(theta, lda.doc_topic_)
+    transformed = pipeline.transform(["ship at sea", "moss"])
+    np.testing.assert_array_equal(transformed, lda.transform(np.array([[0, 1, 1, 0], [0] * 4])))
+    assert pipeline.get_feature_names_out().tolist() == ["lda0", "lda1", "lda2"]
+    assert pipeline.set_params(lda__n_components=2).fit_transform(texts).shape == (15, 2)
+    assert np.isfinite(pipeline.score(texts))
+
+
+@pytest.mark.parametrize("documents", [scipy.sparse.csr_matrix(MATRIX), WORDS])
+def test_a_grid_search_chooses_by_score(documents):
+    search = GridSearchCV(
+        LDA(**QUICK, random_state=0), {"n_components": [1, 2], "doc_topic_prior": [0.1]}, cv=2
+    )  # fmt: skip
+    search.fit(documents)
+    scores = search.cv_results_["mean_test_score"]
+    assert np.isfinite(scores).all() and scores[0] != scores[1]
+    assert search.best_params_["n_components"] == 1 + int(np.argmax(scores))
+    assert search.best_estimator_.components_.shape[0] == search.best_params_["n_components"]
+
+
+def test_a_fitted_one_comes_back_from_a_pickle():
+    lda = LDA(**QUICK, random_state=0).fit(MATRIX)
+    again = pickle.loads(pickle.dumps(lda))
+    np.testing.assert_array_equal(again.components_, lda.components_)
+    np.testing.assert_array_equal(again.transform(MATRIX), lda.transform(MATRIX))
+    assert clone(again).get_params() == lda.get_params()

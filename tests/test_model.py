@@ -6,11 +6,13 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from esvi_shm import model as model_module
+from esvi_shm import parameters as parameters_module
 from esvi_shm.config import FitConfig
 from esvi_shm.corpus import Corpus
-from esvi_shm.model import FittedModel, Parameters, summarise
+from esvi_shm.model import FittedModel
+from esvi_shm.parameters import Parameters, unused_topics
 from esvi_shm.runtime.record import Record, Result
+from esvi_shm.summary import summarise
 
 WORDS = ["ash", "bay", "cap", "den"]
 LAMBDA = np.array([[5.0, 0.5], [1.0, 2.0], [1.0, 2.0], [3.0, 0.5]], np.float32)
@@ -57,7 +59,7 @@ def test_a_topic_that_nothing_uses_has_no_words(monkeypatch):
         assert [len(topic.weights) for topic in topics] == [0, 2, 0 if unused else 2]
         assert [topic.number for topic in topics] == [0, 1, 2]
         # Where counts are small fractions, half of one is not little.
-        small = model_module.unused_topics(1e-3 * np.array([1.2, 4e6, 1.2 + tokens]), 1.2e-3)
+        small = unused_topics(1e-3 * np.array([1.2, 4e6, 1.2 + tokens]), 1.2e-3)
         assert small.tolist() == [True, False, tokens < 4 * 1e-6 * 1e6]
 
 
@@ -94,7 +96,7 @@ def test_a_topic_without_tokens_has_no_share():
 
 @pytest.mark.parametrize("order", [None, [2, 0, 3, 1]])
 def test_lambda_comes_in_chunks_without_gaps(order, monkeypatch):
-    monkeypatch.setattr(model_module, "CHUNK", 3)
+    monkeypatch.setattr(parameters_module, "CHUNK", 3)
     chunks = list(model_of(order).parameters.lambda_chunks())
     assert [len(chunk) for chunk in chunks] == [3, 1]
     np.testing.assert_array_equal(np.concatenate(chunks), LAMBDA)

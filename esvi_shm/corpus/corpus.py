@@ -12,7 +12,7 @@ from array import array
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any
+from typing import Any, ClassVar, Self
 
 import numpy as np
 
@@ -64,6 +64,8 @@ class Corpus:
     n_words: int
     vocabulary: tuple[str, ...] | None = None
     name: str = field(default="corpus")
+    #: Whether there may be no token: nothing can be fitted to that.
+    may_be_empty: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
         if self.vocabulary is not None:
@@ -96,7 +98,7 @@ class Corpus:
                 )
         if len(self.indptr) == 0 or len(self.indices) != len(self.counts):
             raise CorpusError(self.name, "the arrays of a corpus must have matching lengths")
-        if len(self.indices) == 0:
+        if len(self.indices) == 0 and not self.may_be_empty:
             raise CorpusError(
                 self.name,
                 f"a corpus must have at least one token, got none in {self.n_documents} documents",
@@ -179,12 +181,12 @@ class Corpus:
     def __reduce__(self) -> tuple[Any, ...]:
         # Through the constructor, so that a copy from a pickle is read-only too.
         arrays = (self.indptr, self.indices, self.counts)
-        return _rebuild, (*arrays, self.n_words, self.vocabulary, self.name)
+        return type(self), (*arrays, self.n_words, self.vocabulary, self.name)
 
     @classmethod
     def from_sparse(
         cls, matrix: Any, vocabulary: Iterable[str] | None = None, name: str = "matrix"
-    ) -> "Corpus":
+    ) -> Self:
         """Make a corpus of a documents x words matrix; the matrix is copied once, never changed.
 
         Parameters
@@ -213,7 +215,7 @@ class Corpus:
         return cls(*arrays, n_words, None if vocabulary is None else tuple(vocabulary), name)
 
     @classmethod
-    def from_tokens(cls, documents: Iterable[Sequence[str]], name: str = "tokens") -> "Corpus":
+    def from_tokens(cls, documents: Iterable[Sequence[str]], name: str = "tokens") -> Self:
         """Make a corpus of documents given as lists of words; the vocabulary is sorted.
 
         Raises
@@ -250,17 +252,27 @@ class Corpus:
         return cls(*arrays, len(words), tuple(words), name)
 
 
-def _rebuild(*fields: Any) -> Corpus:
-    return Corpus(*fields)
+class Documents(Corpus):
+    """A corpus that is only read, and so may hold no token.
+
+    Examples
+    --------
+    >>> Documents.from_tokens([[], []]).n_tokens
+    0
+    """
+
+    may_be_empty = True
 
 
-def as_corpus(x: Any) -> Corpus:
+def as_corpus(x: Any, may_be_empty: bool = False) -> Corpus:
     """Make a corpus of whatever holds documents.
 
     Parameters
     ----------
     x : Corpus, sparse matrix or array, ndarray, list of token lists, or path
         A corpus is returned as it is; a path goes to `esvi_shm.corpus.readers.read_corpus`.
+    may_be_empty : bool
+        Whether a matrix or a list may hold no token; then it becomes `Documents`.
 
     Raises
     ------
@@ -278,14 +290,15 @@ def as_corpus(x: Any) -> Corpus:
         from esvi_shm.corpus.readers import read_corpus
 
         return read_corpus(x)
+    kind = Documents if may_be_empty else Corpus
     if isinstance(x, np.ndarray):
-        return Corpus.from_sparse(x)
+        return kind.from_sparse(x)
     if isinstance(x, list | tuple):
-        return Corpus.from_tokens(x)
+        return kind.from_tokens(x)
     import scipy.sparse
 
     if scipy.sparse.issparse(x):
-        return Corpus.from_sparse(x)
+        return kind.from_sparse(x)
     raise CorpusError(
         type(x).__name__,
         "a corpus must be a Corpus, a sparse matrix, an array, a list of token lists or a path",

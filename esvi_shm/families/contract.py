@@ -84,8 +84,11 @@ class Family(Protocol):
         """Raise ParameterError for what the family does not know, or needs a judge for."""
 
     @staticmethod
-    def without_effect(config: FitConfig) -> list[str]:
-        """What does not do all it says in a configuration: a sentence each, for a warning."""
+    def without_effect(config: FitConfig) -> list[tuple[Any, ...]]:
+        """What does not do all it says in a configuration: a message for a warning each.
+
+        A format and its arguments, as `logging` takes them; names are `errors.ParameterName`.
+        """
 
     def check_corpus(self, corpus: Corpus) -> None:
         """Raise ParameterError where corpus and configuration do not go together."""
@@ -114,11 +117,17 @@ class Family(Protocol):
         """The next number of passes, above this one, after which `at_rest` is to run."""
 
     def at_rest(
-        self, corpus: Arrays, shared: Arrays, n_passes: int, judge: Judge | None
+        self,
+        corpus: Corpus,
+        arrays: Arrays,
+        shared: Arrays,
+        n_passes: int,
+        judge: Judge | None,
     ) -> Generator[str | int, bool, dict[str, int]]:
         """Change the state after so many passes; the time counts as fitting.
 
-        Returns what to report, by name; numbers of several rests are added up.
+        `arrays` are those of the segment `corpus`. Returns what to report, by name; numbers of
+        several rests are added up.
         """
 
     def ending(self, n_passes: int) -> dict[str, Any]:

@@ -1,12 +1,15 @@
 """A corpus with another vocabulary, brought to the words of a model by their names."""
 
+import logging
 from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
 
-from esvi_shm.corpus.corpus import Corpus
+from esvi_shm.corpus.corpus import Corpus, Documents
 from esvi_shm.errors import CorpusError
+
+_log = logging.getLogger(__name__)
 
 
 class Alignment(NamedTuple):
@@ -18,15 +21,21 @@ class Alignment(NamedTuple):
     outside_tokens: float
 
 
-def align(corpus: Corpus, words: Sequence[str]) -> Alignment:
+def align(corpus: Corpus, words: Sequence[str], may_be_empty: bool = False) -> Alignment:
     """Number the words of a corpus as a model does.
+
+    Words are matched by name. Word v of a corpus or a model without names is called ``"w<v>"``;
+    where only one of the two has names, and none in common, column v is taken for word v, if there
+    is a column for each word, and a warning says so.
 
     Parameters
     ----------
     corpus : Corpus
-        Without a vocabulary its word v is called ``"w<v>"``.
     words : sequence of str, length V
-        The model's vocabulary.
+        The model's vocabulary. Of words that are called the same the first one counts.
+    may_be_empty : bool
+        Whether no token of a known word is as good as any: what is inferred of such documents is
+        the prior. The corpus of the result is `Documents` then.
 
     Returns
     -------
@@ -37,7 +46,8 @@ def align(corpus: Corpus, words: Sequence[str]) -> Alignment:
     Raises
     ------
     CorpusError
-        If no word of the corpus is in the vocabulary, or none of those occurs.
+        Unless `may_be_empty`, if no word of the corpus is in the vocabulary, or none of those
+        occurs. In any case, if columns without names are not as many as the words.
 
     Examples
     --------
@@ -52,25 +62,27 @@ def align(corpus: Corpus, words: Sequence[str]) -> Alignment:
     names, at = corpus.vocabulary, corpus.indices
     if names == words:
         return Alignment(corpus, 0, 0)
+    numbered = all(f"w{v}" == word for v, word in enumerate(words))
     if names is None:
-        if corpus.n_words == len(words) and all(f"w{v}" == word for v, word in enumerate(words)):
-            arrays = (corpus.indptr, corpus.indices, corpus.counts)
-            return Alignment(Corpus(*arrays, corpus.n_words, words, corpus.name), 0, 0)
+        if corpus.n_words == len(words) and numbered:
+            return _by_column(corpus, words)
         # Words that never occur need no name: one large id may be all there is of them.
         used, at = np.unique(corpus.indices, return_inverse=True)
         names = tuple(corpus.word(v) for v in used.tolist())
-    # Of words that are called the same the first one counts.
     number = {word: v for v, word in reversed(list(enumerate(words)))}
     number_of = np.array([number.get(name, -1) for name in names], dtype=np.int64)
     if not (number_of >= 0).any():
-        raise CorpusError(
-            corpus.name,
-            "there must be a word in common with the vocabulary of the model: "
-            f"the corpus has {_some(names)}, the model has {_some(words)}",
-        )
+        if (corpus.vocabulary is None) != numbered and corpus.n_words:
+            return _by_column_for_want_of_names(corpus, words)
+        if not may_be_empty:
+            raise CorpusError(
+                corpus.name,
+                "there must be a word in common with the vocabulary of the model: "
+                f"the corpus has {_some(names)}, the model has {_some(words)}",
+            )
     columns = number_of[at]
     inside = columns >= 0
-    if not inside.any():
+    if not inside.any() and not may_be_empty:
         raise CorpusError(
             corpus.name,
             "there must be a token of a word that the model knows: all "
@@ -78,14 +90,39 @@ def align(corpus: Corpus, words: Sequence[str]) -> Alignment:
         )
     outside_tokens = float(corpus.counts[~inside].sum(dtype=np.float64))
     return Alignment(
-        _renumbered(corpus, columns, inside, words),
+        _renumbered(corpus, columns, inside, words, Documents if may_be_empty else Corpus),
         len(np.unique(corpus.indices[~inside])),
         int(outside_tokens) if outside_tokens.is_integer() else outside_tokens,
     )
 
 
+def _by_column(corpus: Corpus, words: tuple[str, ...]) -> Alignment:
+    """Word v of the corpus is word v of the model."""
+    arrays = (corpus.indptr, corpus.indices, corpus.counts)
+    return Alignment(type(corpus)(*arrays, corpus.n_words, words, corpus.name), 0, 0)
+
+
+def _by_column_for_want_of_names(corpus: Corpus, words: tuple[str, ...]) -> Alignment:
+    nameless = "the corpus" if corpus.vocabulary is None else "the model"
+    if corpus.n_words != len(words):
+        raise CorpusError(
+            corpus.name,
+            f"{nameless} has no names of words, and without names there must be a column for each "
+            f"of the model's {len(words)} words, got {corpus.n_words}",
+        )
+    _log.warning(
+        "%s: %s has no names of words: columns are taken for the model's words in order",
+        corpus.name, nameless,
+    )  # fmt: skip
+    return _by_column(corpus, words)
+
+
 def _renumbered(
-    corpus: Corpus, columns: np.ndarray, inside: np.ndarray, words: tuple[str, ...]
+    corpus: Corpus,
+    columns: np.ndarray,
+    inside: np.ndarray,
+    words: tuple[str, ...],
+    kind: type[Corpus],
 ) -> Corpus:
     """The pairs inside the vocabulary; `columns` are the numbers of their words in it."""
     import scipy.sparse
@@ -96,7 +133,7 @@ def _renumbered(
     matrix = scipy.sparse.csr_matrix(
         (corpus.counts[inside], columns[inside], before[corpus.indptr]), shape=shape
     )
-    return Corpus.from_sparse(matrix, words, corpus.name)
+    return kind.from_sparse(matrix, words, corpus.name)
 
 
 def _some(words: Sequence[str]) -> str:

@@ -17,6 +17,7 @@ Source: Wallach, Murray, Salakhutdinov, Mimno, Evaluation methods for topic mode
 Algorithm 3; see also Buntine, Estimating likelihoods for topic models, ACML 2009.
 """
 
+import math
 from typing import NamedTuple
 
 import numpy as np
@@ -43,6 +44,7 @@ class LeftToRight(NamedTuple):
     documents: np.ndarray  # int64 (N,): their numbers in the corpus, ascending
     log_likelihood: np.ndarray  # float64 (N,): estimates of log p(w_d), in nats
     tokens: np.ndarray  # int64 (N,)
+    standard_error: float  # of the perplexity
 
 
 def left_to_right(
@@ -75,7 +77,12 @@ def left_to_right(
     Returns
     -------
     LeftToRight
-        The perplexity is infinite where a word has probability 0.
+        The perplexity is infinite where a word has probability 0. Its standard error is that over
+        documents, h being the logarithm of the perplexity,
+        perplexity * sqrt(N / (N - 1) * sum_d (log p(w_d) + h n_d)^2) / sum_d n_d,
+        as for any ratio of sums (the delta method): how far the figure of other documents of the
+        kind would be from it. It holds the chance of the particles, which are each document's own,
+        but not that few of them make the perplexity too high on average. nan for one document.
 
     Raises
     ------
@@ -90,6 +97,8 @@ def left_to_right(
     >>> found = left_to_right(np.array([[0.25], [0.75]]), np.ones(1), corpus)
     >>> found.documents.tolist(), np.exp(found.log_likelihood).round(4).tolist()
     ([0, 2], [0.0625, 0.75])
+    >>> round(found.perplexity, 4), round(found.standard_error, 4)
+    (2.7734, 0.9751)
     """
     if not 0 <= seed < 2**63:
         raise ParameterError("seed", "must be from 0 to 2**63 - 1", seed)
@@ -122,8 +131,18 @@ def left_to_right(
     with np.errstate(over="ignore"):
         perplexity = float(np.exp(-likelihood.sum() / tokens.sum()))
     return LeftToRight(
-        perplexity, int(tokens.sum()), documents, likelihood, tokens.astype(np.int64)
-    )
+        perplexity, int(tokens.sum()), documents, likelihood, tokens.astype(np.int64),
+        perplexity * _relative_error(likelihood, tokens),
+    )  # fmt: skip
+
+
+def _relative_error(likelihood: np.ndarray, tokens: np.ndarray) -> float:
+    """The standard error of sum(likelihood) / sum(tokens), over documents."""
+    n, rate = len(tokens), likelihood.sum() / tokens.sum()
+    if n < 2 or not np.isfinite(rate):
+        return math.nan
+    residuals = likelihood - rate * tokens
+    return float(np.sqrt(n / (n - 1) * residuals @ residuals) / tokens.sum())
 
 
 @kernel

@@ -43,8 +43,8 @@ def resolve(config: FitConfig, corpus: Corpus) -> FitConfig:
             "%d workers for %d available cores: no faster, and each takes 1 to 2 s to start",
             n_workers, cores,
         )  # fmt: skip
-    for sentence in families.find(config.family).without_effect(config):
-        _log.warning("%s", sentence)
+    for message in families.find(config.family).without_effect(config):
+        _log.warning(*message)
     n_blocks = min(config.n_blocks or choose_n_blocks(corpus, n_workers), corpus.n_words)
     return replace(config, n_workers=n_workers, n_blocks=n_blocks)
 

@@ -35,6 +35,7 @@ from typing import Any
 import numpy as np
 
 from esvi_shm.corpus.corpus import Corpus
+from esvi_shm.errors import ParameterName
 from esvi_shm.families.contract import Bound, Judge
 from esvi_shm.runtime import blocks
 from esvi_shm.runtime.blocks import ENTROPY_FROM, PAIRS, PLACE, RECALL, STEP, TARGET_PASS, VISITS
@@ -42,6 +43,7 @@ from esvi_shm.runtime.layout import Layout, fill
 from esvi_shm.runtime.processes import Workers, private_bytes
 from esvi_shm.runtime.record import Observer, Record, Restart, Result
 from esvi_shm.runtime.routes import Route, find_stops
+from esvi_shm.runtime.script import play
 from esvi_shm.runtime.signals import Signals
 from esvi_shm.runtime.worker import Setup
 from esvi_shm.shared.ring import EMPTY, pop_any, try_push
@@ -119,8 +121,6 @@ class Home:
             self.observer.stage("start")
             with self._clock():
                 self._start()
-            self.start_pairs = int(self.worker_words[:, PAIRS].sum())
-            self.start_seconds = self.fit_seconds
             self.observer.stage("passes")
             stopped = self._passes()
             self.workers.watch(self.worker_words)
@@ -133,21 +133,43 @@ class Home:
         """Start, or try several starts by a short fit each and start from the best of them.
 
         The best one is played again: it is the same to the bit, by its seed. Keeping its state
-        meanwhile would save its few passes, and need as much memory again.
+        meanwhile would save its few passes, and need as much memory again. So no other start is
+        tried where `max_time` would then leave no time to make the passes of the best one again.
         """
         n_passes = min(self.config.restart_passes, self.config.n_passes)
+        longest = 0.0
         for restart in range(self.config.restarts if self.config.restarts > 1 else 0):
+            before, discounted = self._so_far(), self.trial_visits
+            if restart and self._is_short(before[1] + 2 * longest):
+                tried = restart, self.config.restarts, ParameterName("max_time")
+                _log.warning("%d of %d starts were tried: %s leaves no time for more", *tried)
+                break
             self._play(self._start_script(restart))
-            discounted = self.trial_visits
             if not self._run_on_trial(n_passes):
-                # The fit ends with the start at hand, and these visits are its own.
+                # The fit ends with the start at hand, and what was done since is its own.
+                _log.warning(
+                    "the fit is ended while start %d of %d is tried, and goes no further",
+                    restart + 1, self.config.restarts,
+                )  # fmt: skip
                 self.trial_visits = discounted
+                self.start_pairs, self.start_seconds = before
                 return
             bound = self._play(self.layout.model.evaluate(self.shared, n_passes))
             self.restarts.append(Restart(self.config.start_seed(restart), bound.objective))
             self.observer.restarted(self.restarts[-1])
+            longest = max(longest, self._so_far()[1] - before[1])
         objectives = [restart.objective for restart in self.restarts]
         self._play(self._start_script(int(np.argmax(objectives)) if objectives else 0))
+        self.start_pairs, self.start_seconds = self._so_far()
+
+    def _so_far(self) -> tuple[int, float]:
+        """Pairs updated, and seconds on the clock, which runs."""
+        seconds = self.fit_seconds + time.perf_counter() - self.began
+        return int(self.worker_words[:, PAIRS].sum()), seconds
+
+    def _is_short(self, seconds: float) -> bool:
+        """Whether `max_time` is less than that."""
+        return self.config.max_time is not None and self.config.max_time < seconds
 
     def _start_script(self, restart: int) -> Generator[str, bool, None]:
         return self.layout.model.start(self.corpus, self.arrays["corpus"], self.shared, restart)
@@ -173,7 +195,8 @@ class Home:
         if config.n_passes == 0:
             self._evaluate()
         while done < config.n_passes:
-            if self.signals.received is None:
+            # Blocks that are recalled make a visit each when they are sent out.
+            if self.signals.received is None and not self.orders[RECALL]:
                 rest = model.next_rest(done)
                 target = min(rest or config.n_passes, config.n_passes)
                 target = min(target, done + every - done % every)
@@ -199,8 +222,11 @@ class Home:
         return "passes"
 
     def _rest(self, passes: int) -> None:
-        corpus, model = self.arrays["corpus"], self.layout.model
-        counts = self._play(model.at_rest(corpus, self.shared, passes, self.judge))
+        counts = self._play(
+            self.layout.model.at_rest(
+                self.corpus, self.arrays["corpus"], self.shared, passes, self.judge
+            )
+        )
         self.at_rest.update(counts)
         self.observer.rested(passes, counts)
 
@@ -282,25 +308,14 @@ class Home:
         for p in range(self.P):
             try_push(self.rings[p, self.P], blocks.command_id(index))
 
-    def _command(self, index: int) -> None:
+    def _command(self, name: str) -> None:
         """Give a command to all workers and wait for all answers."""
-        self._send_all(index)
+        self._send_all(1 + list(self.layout.model.commands).index(name))
         for _ in range(self.P):
             self._next_home()
 
     def _play(self, script: Generator[str | int, Any, Any]) -> Any:
-        """Run a family's script: names are commands to all workers, numbers passes on trial."""
-        answer = None
-        while True:
-            try:
-                order = script.send(answer)
-            except StopIteration as stop:
-                return stop.value
-            answer = True
-            if isinstance(order, int):
-                answer = self._run_on_trial(order)
-            else:
-                self._command(1 + list(self.layout.model.commands).index(order))
+        return play(script, self._command, self._run_on_trial)
 
     def _evaluate(self) -> None:
         passes = self._n_visits() / max(self.visits_a_pass, 1)

@@ -11,13 +11,14 @@ from typing import Any
 
 import numpy as np
 
-from esvi_shm.config import FitConfig
+from esvi_shm.config import FitConfig, GivenTopics
 from esvi_shm.corpus.corpus import Corpus
 from esvi_shm.counter import shuffled
 from esvi_shm.families.contract import Bound, Judge
 from esvi_shm.runtime.blocks import initialise_control
 from esvi_shm.runtime.layout import fill, lay_out
 from esvi_shm.runtime.routes import least_waiting
+from esvi_shm.runtime.script import play
 from esvi_shm.shared.ring import pop_any, try_push
 
 
@@ -60,21 +61,18 @@ class SerialFit:
         self._play(model.start(corpus, self.corpus_arrays, self.shared))
 
     def _play(self, script: Generator[str | int, Any, Any]) -> Any:
-        answer = None
-        while True:
-            try:
-                order = script.send(answer)
-            except StopIteration as stop:
-                return stop.value
-            answer = True
-            if isinstance(order, int):
-                passes = self.passes
-                for _ in range(order):
-                    self.run_pass()
-                self.passes = passes
-                continue
-            for worker in self.workers:
-                worker.command(order)
+        return play(script, self._command, self._run_on_trial)
+
+    def _command(self, name: str) -> None:
+        for worker in self.workers:
+            worker.command(name)
+
+    def _run_on_trial(self, n_passes: int) -> bool:
+        passes = self.passes
+        for _ in range(n_passes):
+            self.run_pass()
+        self.passes = passes
+        return True
 
     def visit(self, worker: int, block: int, want_entropy: bool = True) -> None:
         """One block at one shard."""
@@ -91,7 +89,9 @@ class SerialFit:
     def rest(self, n_passes: int, judge: Judge | None = None) -> dict[str, int]:
         """What the model does after so many passes."""
         model = self.layout.model
-        return self._play(model.at_rest(self.corpus_arrays, self.shared, n_passes, judge))
+        return self._play(
+            model.at_rest(self.corpus, self.corpus_arrays, self.shared, n_passes, judge)
+        )
 
     def bound(self) -> Bound:
         """Both bounds, after removing float drift."""
@@ -122,8 +122,11 @@ def warm_up(config: FitConfig) -> None:
     corpus = Corpus(offsets, words, np.array([1, 2, 1], np.float32), n_words=2)
     alpha = float(np.ravel(config.alpha)[0])
     eta = float(np.ravel(config.eta)[0])
+    given = config.start_from
+    if given is not None:  # others, as small
+        given = GivenTopics(np.ones((2, 1), np.float32), [corpus.word(0), corpus.word(1)], "toy")
     toy = replace(
-        config, n_topics=2, n_workers=1, n_blocks=1, alpha=alpha, eta=eta, start_from=None,
+        config, n_topics=2, n_workers=1, n_blocks=1, alpha=alpha, eta=eta, start_from=given,
         seed_words=(),
     )  # fmt: skip
     # Whatever comes only after some passes comes now.

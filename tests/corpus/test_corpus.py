@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from esvi_shm.corpus import Corpus, _matrix, as_corpus
+from esvi_shm.corpus.corpus import Documents
 from esvi_shm.errors import CorpusError
 from tests.corpus.strategies import matrices
 
@@ -257,3 +258,19 @@ def test_importing_is_light():
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "set()"
+
+
+@pytest.mark.parametrize(
+    "given", [np.zeros((2, 3)), sp.csr_matrix((2, 3)), [[], []], np.zeros((0, 3)), []]
+)
+def test_documents_that_are_only_read_may_hold_no_token(given):
+    found = as_corpus(given, may_be_empty=True)
+    assert type(found) is Documents
+    assert (found.n_tokens, found.n_pairs) == (0, 0)
+    assert found.n_documents == (len(given) if isinstance(given, list) else given.shape[0])
+    assert type(pickle.loads(pickle.dumps(found))) is Documents
+    with pytest.raises(CorpusError, match="at least one token"):
+        as_corpus(given)
+    # In all else they are held to the same rules.
+    with pytest.raises(CorpusError, match="counts must be finite"):
+        as_corpus(-np.ones((1, 2)), may_be_empty=True)

@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from esvi_shm.corpus import Corpus
+from esvi_shm.corpus.corpus import Documents
 from esvi_shm.errors import CorpusError
 from esvi_shm.metrics import align
 from tests.corpus.strategies import matrices
@@ -88,5 +89,53 @@ def test_one_large_id_names_no_words_that_never_occur():
     assert peak < 2**20
     assert found.corpus.as_sparse().toarray().tolist() == [[0, 2]]
     assert (found.outside_words, found.outside_tokens) == (1, 3)
-    with pytest.raises(CorpusError, match="the corpus has 'w1', 'w99999999', the model has 'tea'"):
-        align(corpus, ["tea"])
+    with pytest.raises(CorpusError, match="the corpus has 'w1', 'w99999999', the model has 'w0'"):
+        align(corpus, ["w0"])
+
+
+def matrix_of(words) -> Corpus:
+    """A document with 1, 2 and 3 of three words, called so or not at all."""
+    return Corpus.from_sparse(np.array([[1, 2, 3]]), words, "given")
+
+
+@pytest.mark.parametrize(
+    ("names", "words", "nameless"),
+    [(None, ["tea", "milk", "rum"], "the corpus"), (["tea", "milk", "rum"], None, "the model")],
+)
+def test_where_one_side_has_no_names_columns_are_in_order(names, words, nameless, caplog):
+    model = words or ["w0", "w1", "w2"]
+    found = align(matrix_of(names), model)
+    assert found.corpus.as_sparse().toarray().tolist() == [[1, 2, 3]]
+    assert found.corpus.vocabulary == tuple(model)
+    assert found.outside_words == 0
+    assert caplog.messages == [
+        f"given: {nameless} has no names of words: columns are taken for the model's words in order"
+    ]
+    for wrong in (model[:2], [*model, "w3" if words is None else "ale"]):
+        rule = rf"given: {nameless} has no names of words.*{len(wrong)} words, got 3"
+        with pytest.raises(CorpusError, match=rule):
+            align(matrix_of(names), wrong)
+
+
+def test_where_neither_has_names_numbers_are_the_names(caplog):
+    """As a file of ids has it, in which the largest need not occur."""
+    for n, kept in ((5, [1, 2, 3, 0, 0]), (2, [1, 2])):
+        found = align(matrix_of(None), [f"w{v}" for v in range(n)])
+        assert found.corpus.as_sparse().toarray().tolist() == [kept]
+    assert found.outside_tokens == 3
+    assert caplog.messages == []
+
+
+def test_no_token_of_a_known_word_is_legal_where_it_is_asked_for():
+    for corpus in (
+        Corpus.from_tokens([["ash"], ["bay", "ash"]]),
+        Corpus.from_sparse(np.array([[0, 1], [0, 2]]), ["tea", "rum"]),
+    ):
+        found = align(corpus, ["tea", "milk"], may_be_empty=True)
+        assert found.corpus.as_sparse().toarray().tolist() == [[0, 0], [0, 0]]
+        assert (found.outside_tokens, found.corpus.vocabulary) == (3, ("tea", "milk"))
+        with pytest.raises(CorpusError, match="there must be a"):
+            align(corpus, ["tea", "milk"])
+    for words in (["tea"], ["w0"]):
+        found = align(Documents.from_tokens([[], []]), words, may_be_empty=True)
+        assert found.corpus.as_sparse().shape == (2, 1)

@@ -102,6 +102,7 @@ def test_a_word_without_probability_is_an_infinite_perplexity():
     found = left_to_right(topics, np.ones(2), Corpus.from_sparse(np.array([[2, 1, 0], [1, 0, 1]])))
     assert np.isfinite(found.log_likelihood[0])
     assert found.log_likelihood[1] == -math.inf and found.perplexity == math.inf
+    assert math.isnan(found.standard_error)
 
 
 def test_bad_input():
@@ -118,3 +119,28 @@ def test_bad_input():
         left_to_right(topics, alpha[:4], corpus)
     with pytest.raises(CorpusError, match=r"whole numbers below 2\*\*31, not fractions: got 0.5"):
         left_to_right(topics, alpha, Corpus.from_sparse(np.full((1, 12), 0.5)))
+
+
+def test_the_standard_error_is_the_spread_of_the_figure():
+    """Of corpora of the same kind, documents and particles drawn anew; lengths differ much."""
+    random = np.random.default_rng(5)
+    found = []
+    for seed in range(300):
+        theta = random.dirichlet(ALPHA, 40)
+        lengths = random.integers(1, 30, 40)
+        counts = [random.multinomial(n, TOPICS @ t) for n, t in zip(lengths, theta, strict=True)]
+        corpus = Corpus.from_sparse(np.array(counts))
+        found.append(left_to_right(TOPICS, ALPHA, corpus, particles=2, seed=seed))
+    spread = np.std([f.perplexity for f in found])
+    assert np.mean([f.standard_error for f in found]) == pytest.approx(spread, rel=0.15)
+
+
+def test_the_standard_error_by_hand():
+    corpus = Corpus.from_sparse(np.array([[2, 0], [0, 0], [0, 1]]))
+    found = left_to_right(np.array([[0.25], [0.75]]), np.ones(1), corpus)
+    logs, tokens = np.log([1 / 16, 3 / 4]), np.array([2, 1])
+    rate = logs.sum() / 3
+    error = math.sqrt(2 * ((logs - rate * tokens) ** 2).sum()) / 3
+    assert found.standard_error == pytest.approx(math.exp(-rate) * error, rel=1e-6)
+    one = left_to_right(np.array([[0.25], [0.75]]), np.ones(1), corpus, n_documents=1)
+    assert math.isnan(one.standard_error)

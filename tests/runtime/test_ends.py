@@ -26,7 +26,6 @@ from esvi_shm.families.contract import Sizes
 from esvi_shm.runtime import engine, home
 from esvi_shm.runtime.blocks import STOP
 from esvi_shm.runtime.record import Observer
-from esvi_shm.runtime.signals import ASKING_TO_STOP
 from esvi_shm.runtime.worker import Setup
 from tests.runtime.fits import COUNTS
 
@@ -36,15 +35,7 @@ TIME_LIMIT = 60
 ENDLESS = {"n_passes": 10**9, "evaluate_every": 0}
 
 
-@pytest.fixture(autouse=True)
-def signals_are_not_ignored():
-    """Nor deadly: these tests send them to their own process, some when a fit is over."""
-    before = {number: signal.getsignal(number) for number in ASKING_TO_STOP}
-    for number in ASKING_TO_STOP:
-        signal.signal(number, signal.default_int_handler)
-    yield
-    for number, handler in before.items():
-        signal.signal(number, handler)
+pytestmark = pytest.mark.usefixtures("signals_interrupt")
 
 
 def in_shm(run: str) -> list[str]:

@@ -8,7 +8,8 @@ from esvi_shm.corpus.corpus import Corpus
 from esvi_shm.errors import ParameterError
 from esvi_shm.families import lda
 from esvi_shm.families.lda import bound, likeness, repair
-from esvi_shm.runtime import engine
+from esvi_shm.runtime import engine, home
+from esvi_shm.runtime.blocks import PAIRS, VISITS
 from esvi_shm.runtime.record import Observer
 from esvi_shm.runtime.routes import ROUTES
 from esvi_shm.runtime.serial import SerialFit
@@ -341,13 +342,80 @@ def test_the_best_start_goes_on_as_if_alone(threaded_fit, start, storage, n_pass
     assert ended.result.pairs == alone[best.seed].result.pairs
 
 
-def test_time_that_is_up_ends_the_tries(threaded_fit):
-    options = {"n_passes": FOREVER, "restart_passes": FOREVER, "max_time": 0.05}
-    ended = threaded_fit(restarts=3, **options)
-    assert ended.result.stopped == "max_time"
-    assert ended.result.restarts == []
-    assert ended.result.passes > 0
+class Clock:
+    """In place of `time` in home: its seconds are those that a test says."""
+
+    def __init__(self):
+        self.now = 0.0
+
+    def perf_counter(self):
+        return self.now
+
+
+@pytest.mark.parametrize("deterministic", [False, True])
+def test_time_that_is_up_in_a_try_ends_the_fit_with_its_passes(
+    threaded_fit, deterministic, monkeypatch, caplog
+):
+    """And with no visit more."""
+    clock, trial, visits = Clock(), home.Home._run_on_trial, []
+    monkeypatch.setattr(home, "time", clock)
+
+    def time_is_up(self, now):
+        # Once work is under way; the first passes of a block need not be over.
+        if self.worker_words[:, VISITS].sum() > 7:
+            clock.now = 99.0
+        return clock.now > 9
+
+    def watched(self, n_passes):
+        whole = trial(self, n_passes)
+        visits.append(int(self.worker_words[:, VISITS].sum()))
+        return whole
+
+    monkeypatch.setattr(home.Home, "_should_stop", time_is_up)
+    monkeypatch.setattr(home.Home, "_run_on_trial", watched)
+    ended = threaded_fit(
+        n_passes=FOREVER, restart_passes=FOREVER, max_time=9.0, restarts=3,
+        deterministic=deterministic,
+    )  # fmt: skip
+    result = ended.result
+    assert (result.stopped, result.restarts) == ("max_time", [])
+    assert len(visits) == 1 and visits[0] > 7
+    assert int(ended.arrays["control"]["workers"][:, VISITS].sum()) == visits[0]
+    assert result.passes == visits[0] / sum(len(stops) for stops in ended.stops)
+    # They are passes, and neither pairs nor seconds of a start.
+    assert result.pairs == int(ended.arrays["control"]["workers"][:, PAIRS].sum()) > 0
+    assert result.pass_seconds == result.fit_seconds == 99.0
     ended.assert_consistent()
+    assert "the fit is ended while start 1 of 3 is tried, and goes no further" in caplog.messages
+
+
+@pytest.mark.parametrize(("max_time", "tried"), [(29.0, 1), (30.0, 2), (49.0, 3), (51.0, 4)])
+def test_no_start_is_tried_that_leaves_no_time_for_the_best(
+    threaded_fit, max_time, tried, monkeypatch, caplog
+):
+    """Tries of 10 seconds; the second may begin where 20 are left, one for it and one for going
+    through the best one's passes again."""
+    clock, trial = Clock(), home.Home._run_on_trial
+    monkeypatch.setattr(home, "time", clock)
+
+    def ten_seconds(self, n_passes):
+        clock.now += 10
+        return trial(self, n_passes)
+
+    monkeypatch.setattr(home.Home, "_run_on_trial", ten_seconds)
+    watching = Recorded()
+    options = {"n_passes": 6, "evaluate_every": 2, "route": "ring", "deterministic": True}
+    ended = threaded_fit(
+        observer=watching, restarts=4, restart_passes=2, max_time=max_time, **options
+    )
+    assert len(ended.result.restarts) == len(watching.restarts) == tried
+    told = [text for text in caplog.messages if "starts were tried" in text]
+    said = f"{tried} of 4 starts were tried: max_time leaves no time for more"
+    assert told == ([said] if tried < 4 else [])
+    # With the best of them.
+    best = max(ended.result.restarts, key=lambda restart: restart.objective)
+    assert ended.result.history[0].objective == best.objective
+    ended.assert_passes_are_whole(6)
 
 
 @pytest.mark.parametrize("deterministic", [False, True])

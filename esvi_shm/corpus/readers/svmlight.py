@@ -12,7 +12,7 @@ from pathlib import Path
 from esvi_shm.corpus.corpus import Corpus
 from esvi_shm.corpus.options import Progress, ReadOptions
 from esvi_shm.corpus.readers import _files
-from esvi_shm.errors import CorpusError
+from esvi_shm.errors import CorpusError, ParameterName
 
 FORMAT = "svmlight"
 OPTIONS = frozenset({"vocabulary", "first_id"})
@@ -42,9 +42,14 @@ def read(path: Path, options: ReadOptions, progress: Progress | None) -> Corpus:
     if first is None:
         first = 0 if zero_occurs else 1
         why = "a 0 occurs" if zero_occurs else "no 0 occurs"
-        _log.info("%s: word ids begin with %d, since %s (else give first_id)", path, first, why)
-    elif first == 1 and zero_occurs:
-        raise CorpusError(path, "with first_id 1 word ids must be at least 1, got 0")
+        _log.info(
+            "%s: word ids begin with %d, since %s (else give %s); labels and query ids are left "
+            "out", path, first, why, ParameterName("first_id"),
+        )  # fmt: skip
+    else:
+        if first == 1 and zero_occurs:
+            raise CorpusError(path, "with first_id 1 word ids must be at least 1, got 0")
+        _log.info("%s: labels and query ids are left out", path)
     ids -= first
     n_words = most + 1 - first
     if vocabulary is not None:

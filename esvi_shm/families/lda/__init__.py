@@ -19,7 +19,7 @@ import numpy as np
 
 from esvi_shm.config import FitConfig, choose, prior_vector
 from esvi_shm.corpus.corpus import Corpus
-from esvi_shm.errors import ParameterError
+from esvi_shm.errors import ParameterError, ParameterName
 from esvi_shm.families.contract import Arrays, Bound, Judge, Sizes
 from esvi_shm.families.lda import bound, priors, repair, starts
 from esvi_shm.families.lda.repair import TRIAL_PASSES
@@ -77,29 +77,35 @@ class Model:
                 raise ParameterError("repair_after", rule, n)
 
     @staticmethod
-    def without_effect(config: FitConfig) -> list[str]:
+    def without_effect(config: FitConfig) -> list[tuple[Any, ...]]:
         # Not refused: scripts give one set of options with each inference and number of passes.
-        found = []
+        found: list[tuple[Any, ...]] = []
+        n_passes = config.n_passes
         if config.cvb0_passes is not None and config.inference != "anneal":
-            found.append(f"cvb0_passes has no effect with inference {config.inference}")
-        if (config.temper_passes or 0) > config.n_passes:
+            names = ParameterName("cvb0_passes"), ParameterName("inference")
+            found.append(("%s has no effect with %s %s", *names, config.inference))
+        if (config.temper_passes or 0) > n_passes:
             found.append(
-                f"temper_passes ({config.temper_passes}) is more than n_passes "
-                f"({config.n_passes}): the fit ends while it is tempered, short of its optimum"
-            )
+                (
+                    "%s (%d) is more than %s (%d): the fit ends while it is tempered, short of its "
+                    "optimum", ParameterName("temper_passes"), config.temper_passes,
+                    ParameterName("n_passes"), n_passes,
+                )
+            )  # fmt: skip
         for name in ("refold_after", "repair_after"):
-            late = [n for n in getattr(config, name) if n > config.n_passes]
+            late = [n for n in getattr(config, name) if n > n_passes]
             if late:
                 numbers = ", ".join(map(str, late))
-                found.append(f"{name} {numbers} has no effect in {config.n_passes} passes")
+                text = "%s %s has no effect in %d passes"
+                found.append((text, ParameterName(name), numbers, n_passes))
         settled = Schedule(config).n_passes
-        if config.learn_priors != "none" and settled >= config.n_passes:
-            found.append(
-                f"learn_priors {config.learn_priors} has no effect: the updates settle after "
-                f"{settled} of {config.n_passes} passes"
-            )
+        if config.learn_priors != "none" and settled >= n_passes:
+            text = "%s %s has no effect: the updates settle after %d of %d passes"
+            name = ParameterName("learn_priors")
+            found.append((text, name, config.learn_priors, settled, n_passes))
         if config.noise_passes and not config.noise:
-            found.append("noise_passes has no effect without noise")
+            names = ParameterName("noise_passes"), ParameterName("noise")
+            found.append(("%s has no effect without %s", *names))
         return found
 
     def check_corpus(self, corpus: Corpus) -> None:
@@ -213,7 +219,12 @@ class Model:
         return {"inference": "cvb0" if cvb0 else "vb", "power": power}
 
     def at_rest(
-        self, corpus: Arrays, shared: Arrays, n_passes: int, judge: Judge | None
+        self,
+        corpus: Corpus,
+        arrays: Arrays,
+        shared: Arrays,
+        n_passes: int,
+        judge: Judge | None,
     ) -> Generator[str | int, bool, dict[str, int]]:
         if n_passes in self.config.refold_after:
             # It frees documents that are stuck in their first topics.
@@ -224,9 +235,9 @@ class Model:
         learning = self.config.learn_priors != "none"
         if learning and n_passes == self._next_learning(n_passes - 1):
             decides = judge if self.schedule.cvb0(n_passes - 1) else None
-            yield from priors.learn(self.config, corpus["word_ids"], shared, decides)
+            yield from priors.learn(self.config, arrays["word_ids"], shared, decides)
         if n_passes in self.config.repair_after:
-            return (yield from repair.script(self, corpus, shared, n_passes))
+            return (yield from repair.script(self, corpus, arrays, shared, n_passes))
         return {}
 
     def evaluate(self, shared: Arrays, n_passes: int) -> Generator[str, bool, Bound]:

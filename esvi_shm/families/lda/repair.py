@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from esvi_shm.compile import kernel
+from esvi_shm.corpus.corpus import Corpus
 from esvi_shm.families.contract import Arrays, Bound, Sizes
 from esvi_shm.families.lda import likeness
 from esvi_shm.families.lda.likeness import STAYS, Likeness
@@ -42,7 +42,6 @@ COMMANDS = (
     "liken",
     "take_over",
     "smooth_freed",
-    "seed_freed",
     "scale_freed",
     "fold_in_freed",
 )
@@ -78,39 +77,12 @@ def lend(rows: np.ndarray, topics: np.ndarray) -> None:
     rows[:, topics] += (LENT / len(topics) * sums)[:, None].astype(np.float32)
 
 
-@kernel
-def add_seed_documents(topics, seeds, first_document, shard, document_tokens):
-    """Add half the word distribution of each seed document of this shard to its topic."""
-    pair_word, pair_count = shard.pair_word, shard.pair_count
-    row_doc, row_ptr = shard.row_doc, shard.row_ptr
-    word_row = shard.word_row
-    n_documents = document_tokens.shape[0]
-    # topic_of[d]: chain of the topics that document d seeds (more topics than documents).
-    head = np.full(n_documents, -1, np.int64)
-    chain = np.full(seeds.shape[0], -1, np.int64)
-    for k in range(seeds.shape[0]):
-        d = seeds[k] - first_document
-        if 0 <= d < n_documents:
-            chain[k] = head[d]
-            head[d] = k
-    for r in range(row_doc.shape[0]):
-        d = row_doc[r]
-        if head[d] >= 0:
-            for j in range(row_ptr[r], row_ptr[r + 1]):
-                weight = np.float32(0.5 * pair_count[j] / document_tokens[d])
-                k = head[d]
-                while k >= 0:
-                    topics[word_row[pair_word[j]], k] += weight
-                    k = chain[k]
-
-
 def specs(sizes: Sizes, n_topics: int) -> list[ArraySpec]:
     """The shared arrays of repairs."""
     P, B, K = sizes.n_workers, sizes.n_blocks, n_topics
     own, home, every = "worker p its row, on command", "home while no block is out", "all workers"
     return [
         ArraySpec("moves", (K,), np.int64, "home, at a rest", every, "see `choose_moves`"),
-        ArraySpec("seeds", (K,), np.int64, "home, at a rest", every, "document of a freed topic"),
         ArraySpec("like_words", (P, K, K), np.float64, own, home, "its part of Likeness.words"),
         ArraySpec("like_documents", (P, K, K), np.float64, own, home, "of Likeness.documents"),
         ArraySpec("like_sums", (P, K), np.float64, own, home, "of Likeness.document_sums"),
@@ -123,14 +95,14 @@ def specs(sizes: Sizes, n_topics: int) -> list[ArraySpec]:
 
 
 def script(
-    model: "Model", corpus: Arrays, shared: Arrays, n_passes: int
+    model: "Model", corpus: Corpus, arrays: Arrays, shared: Arrays, n_passes: int
 ) -> Generator[str | int, bool, dict[str, int]]:
     """What home does at a rest: one move on trial, of all topics that are to be freed."""
     # gamma, lambda and pi are at their sums from here on, as they will be after `restore`.
     yield "sum_documents"
     yield "sum_words"
     yield "liken"
-    eta_total, tokens = float(shared["eta"].sum()), float(corpus["document_tokens"].sum())
+    eta_total, tokens = float(shared["eta"].sum()), float(arrays["document_tokens"].sum())
     seen = Likeness(
         shared["like_words"].sum(axis=0),
         shared["like_documents"].sum(axis=0),
@@ -152,15 +124,17 @@ def script(
     without: Bound = yield from model.evaluate(shared, n_passes + TRIAL_PASSES)
     yield from restore()
     shared["moves"][:] = moves
-    shared["seeds"][:] = -1
-    shared["seeds"][freed] = seeds
     yield "take_over"
     yield "sum_documents"
     yield "sum_words"
     # Only the freed topics are written: half the corpus distribution, half a document's, in sum
     # as large as a topic is on average.
     yield "smooth_freed"
-    yield "seed_freed"
+    row_of_word = np.argsort(arrays["word_ids"])
+    for k, d in zip(freed, seeds, strict=True):
+        pairs = slice(corpus.indptr[d], corpus.indptr[d + 1])
+        weights = 0.5 * corpus.counts[pairs] / arrays["document_tokens"][d]
+        shared["lambda_"][row_of_word[corpus.indices[pairs]], k] += weights
     yield "scale_freed"
     shared["pi"][0, freed] += tokens / len(moves) - shared["pi"][:, freed].sum(axis=0)
     shared["pi_snapshot"][:] = shared["pi"]
@@ -236,15 +210,6 @@ class Repairer:
         for first, last in self.worker.own_rows():
             half = 0.5 * tokens[first:last] / tokens.sum()
             self.shared["lambda_"][first:last, freed] = half[:, None]
-
-    def _seed_freed(self) -> None:
-        add_seed_documents(
-            self.shared["lambda_"],
-            self.shared["seeds"],
-            self.worker.first_document,
-            self.worker.shard,
-            self.worker.document_tokens,
-        )
 
     def _scale_freed(self) -> None:
         size = float(self.worker.corpus["word_tokens"].sum()) / len(self.shared["moves"])

@@ -27,7 +27,7 @@ import numpy as np
 from esvi_shm.compile import kernel
 from esvi_shm.families.lda.update import TINY, Rule, phi_by_logs_into, row_factors_into
 from esvi_shm.special import digamma, log
-from esvi_shm.vector import LANES, dot_1, dot_4, mix_1, mix_4, padded
+from esvi_shm.vector import dot_1, dot_4, mix_1, mix_4, padded
 
 #: Under cvb0 a word whose probability is below this in a document says nothing of theta.
 NOTHING = np.float32(1e-25)
@@ -123,7 +123,7 @@ def settle_documents(first, last, indptr, rows, counts, topics, rule, stop, gamm
     gamma : float32 array, shape (D, K)
     """
     n_topics = gamma.shape[1]
-    length = _width(n_topics)
+    length = padded(n_topics)
     most = 0
     for d in range(first, last):
         most = max(most, indptr[d + 1] - indptr[d])
@@ -176,7 +176,7 @@ def settle_documents(first, last, indptr, rows, counts, topics, rule, stop, gamm
             if n_live == n_topics and settled:
                 break
             # Fewer topics are worth new rows where they fill at most half of the vectors.
-            fewer = 2 * _width(n_left) <= width and not (rule.cvb0 or settled or next_to_last)
+            fewer = 2 * padded(n_left) <= width and not (rule.cvb0 or settled or next_to_last)
             all_again = n_live < n_topics and (settled or next_to_last)
             if fewer or all_again:
                 for i in range(n_live):
@@ -186,18 +186,12 @@ def settle_documents(first, last, indptr, rows, counts, topics, rule, stop, gamm
                     if all_again or mass[i] >= least:
                         live[n_left] = i if all_again else live[i]
                         n_left += 1
-                n_live, width = n_left, _width(n_left)
+                n_live, width = n_left, padded(n_left)
                 for i in range(n_live):
                     prior[i], own[i] = rule.alpha[live[i]], row[live[i]]
                 _gather(topics.beta, length, words, live[:n_live], near, width)
         for i in range(n_live):
             row[live[i]] = own[i]
-
-
-@kernel
-def _width(n_topics):
-    """padded(n_topics)."""
-    return (n_topics + LANES - 1) // LANES * LANES
 
 
 @kernel

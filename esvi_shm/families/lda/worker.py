@@ -191,37 +191,33 @@ class Worker:
         self.storage.sum_documents(self.shard, self.gamma, self.phi, self.shared["alpha"])
         own = np.zeros(self.model.config.n_topics)
         for block in range(self.model.sizes.n_blocks):
-            for first, last in self._chunks(block):
-                own += self._add_words((self.worker,), block, first, last).sum(axis=0)
+            for _, sums in self._sums_of_words(block, [self.worker]):
+                own += sums.sum(axis=0)
         self.shared["pi"][self.worker] = own
 
     def _sum_words(self) -> None:
-        every = range(len(self.shards))
         for block in self.own_blocks:
-            for first, last in self._chunks(block):
-                sums = self._add_words(every, block, first, last)
-                sums += self.shared["eta"][first:last, None]
-                self.shared["lambda_"][first:last] = sums
+            for rows, sums in self._sums_of_words(block, range(len(self.shards))):
+                self.shared["lambda_"][rows] = sums + self.shared["eta"][rows, None]
 
-    def _chunks(self, block: int) -> Iterator[tuple[int, int]]:
-        """First and last of the word rows of a block, so many at a time as `_add_words` holds."""
-        first, last = self._block_rows(block)
-        most = max(len(self._float64_sums()), 1)
-        for at in range(first, last, most):
-            yield at, min(at + most, last)
+    def _sums_of_words(
+        self, block: int, workers: Iterable[int]
+    ) -> Iterator[tuple[slice, np.ndarray]]:
+        """Word rows of a block and their sum of n phi over some shards, float64, in chunks.
 
-    def _float64_sums(self) -> np.ndarray:
-        """The scratch of a visit, as rows of float64: at rest it is free."""
-        rows = self.scratch.rows.view(np.float64)
-        return rows.reshape(-1, padded(self.model.config.n_topics))
-
-    def _add_words(self, workers: Iterable[int], block: int, first: int, last: int) -> np.ndarray:
-        """Sum over shards of n phi, float64, of the word rows first..last-1 of a block."""
-        sums = self._float64_sums()[: last - first]
-        sums[:] = 0.0
-        for p in workers:
-            self.storage.add_words(self.shards[p], block, self.phis[p], first, sums)
-        return sums[:, : self.model.config.n_topics]
+        They lie in the scratch of a visit, which is free at rest: a whole block's sums beside it
+        would be as much memory again.
+        """
+        n_topics, (first, last) = self.model.config.n_topics, self._block_rows(block)
+        scratch = self.scratch.rows.view(np.float64).reshape(-1, padded(n_topics))
+        for at in range(first, last, len(scratch)):
+            rows = slice(at, min(at + len(scratch), last))
+            sums = scratch[: rows.stop - at]
+            sums[:] = 0.0
+            for p in workers:
+                self.storage.add_words(self.shards[p], block, self.phis[p], at, sums)
+            yield rows, sums[:, :n_topics]
+        scratch[:] = 0.0  # what lies beyond K must be 0 in a visit
 
     def _bound(self) -> None:
         digamma_pi = bound.digamma_rows(self.shared["pi"], self.rule.eta_total)

@@ -170,7 +170,8 @@ def test_the_first_id_of_svmlight_is_told_or_given(text, first_id, row, told, tm
             assert counts == row + [0] * (len(counts) - len(row))
             assert len(counts) == (9 if vocabulary else len(row))
     messages = [record.getMessage() for record in caplog.records]
-    assert messages == ([] if told is None else [f"{path}: {told} (else give first_id)"] * 2)
+    decided = "" if told is None else f"{told} (else give first_id); "
+    assert messages == [f"{path}: {decided}labels and query ids are left out"] * 2
 
 
 def test_a_first_id_that_cannot_be(tmp_path):

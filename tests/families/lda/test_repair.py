@@ -136,7 +136,7 @@ def test_trials_that_are_cut_short_are_undone():
     fit = settled(with_double)
     before = look(fit, COUNTS)
     for n_whole in (0, 1):
-        script = fit.layout.model.at_rest(fit.corpus_arrays, fit.shared, 20, None)
+        script = fit.layout.model.at_rest(fit.corpus, fit.corpus_arrays, fit.shared, 20, None)
         answer, whole = None, iter([True] * n_whole + [False])
         while True:
             try:

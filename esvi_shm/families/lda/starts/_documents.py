@@ -22,7 +22,8 @@ DOCUMENTS = 1
 #: every such topic, and exact ties are saddle points of coordinate ascent.
 NOISE = 0.01
 
-#: (corpus, tokens of each document, topics, documents for each, random) -> int64 (K, M)
+#: How a start chooses: (corpus, tokens of each document, K topics, M documents for each, random)
+#: -> int64 (K, M), numbers of documents that are not empty.
 Chooser = Callable[[Corpus, np.ndarray, int, int, np.random.Generator], np.ndarray]
 
 

@@ -18,20 +18,8 @@ def choose_documents(
 ) -> np.ndarray:
     """`n_documents` documents that are not empty for each topic.
 
-    Parameters
-    ----------
-    corpus : Corpus
-        Not looked at.
-    tokens : array, shape (D,)
-        Of each document.
-    n_topics, n_documents : int
-        K and M.
-    random : numpy.random.Generator
-
-    Returns
-    -------
-    int64 array, shape (K, M)
-        Each document as often as any other, or once less.
+    See `_documents.Chooser`; `corpus` is not looked at. Each document comes as often as any other,
+    or once less.
     """
     filled = np.flatnonzero(tokens > 0)
     rounds = -(-n_topics * n_documents // len(filled))

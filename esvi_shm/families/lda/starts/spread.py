@@ -33,20 +33,8 @@ def choose_documents(
 ) -> np.ndarray:
     """For each topic a document far from the others', and its nearest ones.
 
-    Parameters
-    ----------
-    corpus : Corpus
-    tokens : array, shape (D,)
-        Of each document.
-    n_topics, n_documents : int
-        K and M.
-    random : numpy.random.Generator
-
-    Returns
-    -------
-    int64 array, shape (K, M)
-        The first column is distinct as long as there are enough documents that are not empty;
-        a document may be near to several of it.
+    See `_documents.Chooser`. The first of each topic are distinct as long as there are enough
+    documents that are not empty; a document may be near to several of them.
     """
     candidates = np.flatnonzero(tokens > 0).astype(np.int64)
     most = max(SKETCHED, SKETCHED_PER_TOPIC * n_topics)

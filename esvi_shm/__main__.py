@@ -1,0 +1,35 @@
+"""`python -m esvi_shm`: which commands there are. Each is `python -m esvi_shm.NAME`."""
+
+import argparse
+import re
+
+from esvi_shm import command, evaluate, fit, gc, infer
+
+COMMANDS = {"fit": fit, "evaluate": evaluate, "infer": infer, "gc": gc}
+
+
+def _parser() -> argparse.ArgumentParser:
+    # Of each description what comes before its first stop.
+    lines = [
+        f"  python -m esvi_shm.{name:10s}{re.split('[.:;]', module._parser().description)[0]}"
+        for name, module in COMMANDS.items()
+    ]
+    parser = argparse.ArgumentParser(
+        prog="python -m esvi_shm",
+        usage="python -m esvi_shm.COMMAND [options]",
+        description="\n".join(["commands:", *lines, "", "--help of a command says more."]),
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.set_defaults(quiet=False)
+    return parser
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Print the commands, and return the exit code."""
+    parser = _parser()
+    given = parser.parse_args(arguments)
+    return command.run("esvi_shm", lambda _: parser.print_help(), given, {})
+
+
+if __name__ == "__main__":
+    command.end(main())

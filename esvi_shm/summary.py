@@ -1,0 +1,65 @@
+"""The figures of a fit, as `summary.json` holds them; the README says what they are."""
+
+from typing import Any
+
+import numpy as np
+
+from esvi_shm.corpus.corpus import Corpus
+from esvi_shm.parameters import unused_topics
+from esvi_shm.runtime.record import Result
+
+
+def summarise(
+    result: Result, corpus: Corpus, holdout: dict[str, Any] | None = None
+) -> dict[str, Any]:
+    """The figures of a finished fit.
+
+    Parameters
+    ----------
+    result : Result
+    corpus : Corpus
+        That was fitted.
+    holdout : dict, optional
+        What describes the documents that judged.
+
+    Returns
+    -------
+    dict
+        Of what JSON can hold.
+    """
+    config, last = result.config, result.history[-1]
+    column_sums = result.lambda_rows.sum(axis=0, dtype=np.float64)
+    known = np.isfinite(last.elbo_f)
+    n_passes = round(result.passes, 3)
+    return {
+        "n_documents": corpus.n_documents,
+        "n_words": corpus.n_words,
+        "n_pairs": corpus.n_pairs,
+        "n_tokens": corpus.n_tokens,
+        "n_topics": config.n_topics,
+        "n_unused_topics": int(unused_topics(column_sums, float(result.eta.sum())).sum()),
+        "n_workers": config.n_workers,
+        "n_blocks": config.n_blocks,
+        "n_passes": int(n_passes) if float(n_passes).is_integer() else n_passes,
+        "stopped": result.stopped,
+        "elbo": last.elbo,
+        # Not known where visits were cut short between two evaluations.
+        "elbo_f": last.elbo_f if known else None,
+        "elbo_per_token": last.elbo / corpus.n_tokens,
+        "holdout_perplexity": last.perplexity if np.isfinite(last.perplexity) else None,
+        "holdout": holdout,
+        "alpha_mean": float(result.alpha.mean()),
+        "eta_mean": float(result.eta.mean()),
+        "fit_seconds": result.fit_seconds,
+        "start_seconds": result.fit_seconds - result.pass_seconds,
+        "total_seconds": last.total_seconds,
+        "pairs_per_second": result.pairs / result.pass_seconds if result.pass_seconds else 0.0,
+        "shared_bytes": result.shared_bytes,
+        "peak_rss_bytes": result.shared_bytes + result.peak_private_bytes,
+        "restarts": [restart._asdict() for restart in result.restarts],
+        "at_rest": result.at_rest,
+        "ending": result.ending,
+        "corpus": corpus.name,
+        "corpus_digest": corpus.digest(),
+        "config": config.as_dict(),
+    }
