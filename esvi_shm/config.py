@@ -154,6 +154,9 @@ class FitConfig:
     noise : float
         Strength s of noise in the first pass: the factor of each word in each topic is multiplied
         by exp(s x normal) at every visit, with s going down to 0 over `noise_passes`.
+    dense_passes : int or None
+        Passes that update every pair over all topics; in those of vb that follow, a pair moves
+        only among the topics that its document and its word live in. None: all passes.
     noise_passes : int or None
         None: three fifths of all passes, at most 60; with inference `vb` 15.
     seed_documents : int or None
@@ -201,6 +204,7 @@ class FitConfig:
     refold_after: tuple[int, ...] = ()
     noise: float = 0.0
     noise_passes: int | None = None
+    dense_passes: int | None = None
     repair_after: tuple[int, ...] = ()
     alpha: Prior = 0.1
     eta: Prior = 0.05
@@ -234,7 +238,7 @@ class FitConfig:
         _whole("evaluate_every", self.evaluate_every, 0)
         _whole("restarts", self.restarts, 1)
         _whole("restart_passes", self.restart_passes, 1)
-        for name in ("cvb0_passes", "temper_passes", "noise_passes"):
+        for name in ("cvb0_passes", "temper_passes", "noise_passes", "dense_passes"):
             if getattr(self, name) is not None:
                 _whole(name, getattr(self, name), 0)
         _whole("seed", self.seed, 0)

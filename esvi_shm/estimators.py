@@ -94,7 +94,7 @@ class LDA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
     max_time : float or None
         Seconds of fitting at most.
     inference, storage, start, route : str
-    cvb0_passes, temper_passes, noise_passes, seed_documents : int or None
+    cvb0_passes, temper_passes, noise_passes, dense_passes, seed_documents : int or None
     power : float or None
     refold_after, repair_after : sequence of int
     restarts, restart_passes : int
@@ -175,6 +175,7 @@ class LDA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
         refold_after: Sequence[int] = FitConfig.refold_after,
         noise: float = FitConfig.noise,
         noise_passes: int | None = FitConfig.noise_passes,
+        dense_passes: int | None = FitConfig.dense_passes,
         repair_after: Sequence[int] = FitConfig.repair_after,
         storage: str = FitConfig.storage,
         start: str = FitConfig.start,
@@ -207,6 +208,7 @@ class LDA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
         self.refold_after = refold_after
         self.noise = noise
         self.noise_passes = noise_passes
+        self.dense_passes = dense_passes
         self.repair_after = repair_after
         self.storage = storage
         self.start = start

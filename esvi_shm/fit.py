@@ -141,6 +141,11 @@ def _parser() -> argparse.ArgumentParser:
         "ties (vb: 0.01) or shakes topics out of poor optima (cvb0: 1) (default: 0.0)",
     )  # fmt: skip
     model.add_argument(
+        "--dense-passes", type=int, metavar="N",
+        help="passes that update all topics; in those of vb that follow, only the topics that a "
+        "document and a word live in: sooner from some hundred topics on (default: all)",
+    )  # fmt: skip
+    model.add_argument(
         "--noise-passes", type=int, metavar="N",
         help="passes with noise (default: three fifths of all, at most 60; vb: at most 15)",
     )  # fmt: skip

@@ -93,7 +93,8 @@ def test_every_parameter_reaches_the_fit():
         "n_passes": 11, "tol": 0.0, "evaluate_every": 4, "max_time": 9.0, "inference": "vb",
         "holdout": 0.2, "patience": 6, "learn_priors": "eta", "symmetric_alpha": True,
         "cvb0_passes": 3, "temper_passes": 2, "refold_after": (1, 2), "noise": 0.5, "power": 0.7,
-        "noise_passes": 8, "storage": "full", "start": "spread", "seed_documents": 3,
+        "noise_passes": 8, "dense_passes": 4, "storage": "full", "start": "spread",
+        "seed_documents": 3,
         "seed_words": [["a"], [], ["b", "c"]], "start_from": None, "route": "ring", "n_blocks": 5,
         "repair_after": (5,), "restarts": 2, "restart_passes": 6,
         "deterministic": True, "random_state": np.int64(6),
@@ -104,7 +105,7 @@ def test_every_parameter_reaches_the_fit():
         learn_priors="eta", symmetric_alpha=True, patience=6,
         max_time=9.0, inference="vb", cvb0_passes=3, temper_passes=2, refold_after=(1, 2),
         repair_after=(5,), restarts=2, restart_passes=6, power=0.7,
-        noise=0.5, noise_passes=8, storage="full", start="spread", seed_documents=3,
+        noise=0.5, noise_passes=8, dense_passes=4, storage="full", start="spread", seed_documents=3,
         seed_words=(("a",), (), ("b", "c")), route="ring", n_blocks=5,
         deterministic=True, seed=6,
     )  # fmt: skip

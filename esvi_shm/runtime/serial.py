@@ -131,6 +131,8 @@ def warm_up(config: FitConfig) -> None:
     )  # fmt: skip
     # Whatever comes only after some passes comes now.
     toy = replace(toy, cvb0_passes=0, temper_passes=0)
+    if config.dense_passes is not None:
+        toy = replace(toy, dense_passes=0)
     fit = SerialFit(corpus, toy)
     fit.run_pass()
     fit.bound()

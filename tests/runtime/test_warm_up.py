@@ -19,6 +19,7 @@ WORDS = [f"w{v}" for v in range(COUNTS.shape[1])]
 #: Together all options that kernels differ by, and each other option that a fit branches by.
 OPTIONS = {
     "vb": {"learn_priors": "both", "route": "random"},
+    "active": {"dense_passes": 1, "noise": 0.1},
     "anneal": {
         "inference": "anneal", "cvb0_passes": 2, "temper_passes": 2, "noise": 0.5,
         "noise_passes": 2, "start": "spread", "refold_after": (2,), "route": "balanced",

@@ -21,7 +21,7 @@ from esvi_shm.config import FitConfig, choose, prior_vector
 from esvi_shm.corpus.corpus import Corpus
 from esvi_shm.errors import ParameterError, ParameterName
 from esvi_shm.families.contract import Arrays, Bound, Judge, Sizes
-from esvi_shm.families.lda import bound, priors, repair, starts
+from esvi_shm.families.lda import active, bound, priors, repair, starts
 from esvi_shm.families.lda.repair import TRIAL_PASSES
 from esvi_shm.families.lda.schedule import Schedule
 from esvi_shm.families.lda.starts import _given
@@ -103,6 +103,14 @@ class Model:
             text = "%s %s has no effect: the updates settle after %d of %d passes"
             name = ParameterName("learn_priors")
             found.append((text, name, config.learn_priors, settled, n_passes))
+        if config.dense_passes is not None:
+            for other, value, takes_it in (
+                ("storage", config.storage, config.storage == "margins"),
+                ("inference", config.inference, config.inference != "cvb0"),
+            ):
+                if not takes_it:
+                    names = ParameterName("dense_passes"), ParameterName(other)
+                    found.append(("%s has no effect with %s %s", *names, value))
         if config.noise_passes and not config.noise:
             names = ParameterName("noise_passes"), ParameterName("noise")
             found.append(("%s has no effect without %s", *names))
@@ -188,7 +196,10 @@ class Model:
 
     def scratch_bytes(self, most_words: int) -> int:
         # What a visit needs (`update.make_scratch`), and float64 sums where its rows are many.
-        return most_words * (scratch_word_bytes(self.config.n_topics) + 8 * self.config.n_topics)
+        bytes_a_word = scratch_word_bytes(self.config.n_topics) + 8 * self.config.n_topics
+        if self.config.dense_passes is not None:
+            bytes_a_word += active.word_bytes(self.config.n_topics)
+        return most_words * bytes_a_word
 
     def initialise(self, corpus: Arrays, shared: Arrays) -> None:
         shared["alpha"][:] = self.alpha

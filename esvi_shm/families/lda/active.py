@@ -29,9 +29,10 @@ from esvi_shm.families.lda.noise import add_noise
 from esvi_shm.families.lda.update import (
     FLUSH_ROWS,
     FLUSH_WORDS,
-    _log_factor,
     flush_moved,
+    phi_by_logs_into,
     row_factors_into,
+    scratch_word_bytes,
     topic_factors_into,
 )
 from esvi_shm.special import log
@@ -69,6 +70,11 @@ class Lists(NamedTuple):
     every: np.ndarray  # float32 (n,): factors of the document at hand, all topics
     outside: np.ndarray  # float32 (n,): sum of count beta / s of pairs over all topics of the word
     zeros: np.ndarray  # float32 (n,)
+
+
+def word_bytes(n_topics: int) -> int:
+    """Bytes of lists for each word of a block, at most: what is not used is not touched."""
+    return scratch_word_bytes(n_topics) + 4 * padded(n_topics)
 
 
 def make_lists(most_words: int, n_topics: int) -> Lists:
@@ -130,57 +136,54 @@ def _list_words(shard, block, lambda_, phi_word, rule, topic_factor, lists, pi_o
 
 
 @kernel
-def _update_outside(gamma_row, rule, i, length, rows, count, lists, extra, has_every):
-    """Update one pair over all topics of its word; returns its share of H but for the margins'."""
-    every, outside = lists.every, lists.outside
-    if not has_every:
-        row_factors_into(gamma_row, every, rule)
-    n = lists.n_topics[i]
-    listed = lists.topics[length * i : length * i + n]
-    beta = rows[2 * length * i : 2 * length * i + length]
-    sums = rows[2 * length * i + length : 2 * length * (i + 1)]
-    whole = n > MOST_COMPACT
+def _update_outside(i, length, count, lists):
+    """Update one pair over all topics of its word; returns their sum s, below which it is not."""
+    every, outside, rows, topics = lists.every, lists.outside, lists.rows, lists.topics
+    n, first = lists.n_topics[i], 2 * length * i
     s = np.float32(0.0)
     for j in range(n):
-        s += every[listed[j]] * beta[listed[j] if whole else j]
+        k = topics[length * i + j]
+        s += every[k] * rows[first + (k if n > MOST_COMPACT else j)]
     if s >= LEAST_SUM:
         weight = count / s
         for j in range(n):
-            k = listed[j]
-            at = k if whole else j
-            outside[k] += weight * beta[at]
-            sums[at] += weight * every[k]
-        return np.float64(count) * log(np.float64(s))
-    # By logs: rare, so all is computed three times rather than kept.
-    largest, total, entropy = -np.inf, 0.0, 0.0
-    for step in range(3):
-        for j in range(n):
-            k = listed[j]
-            at = k if whole else j
-            if beta[at] > 0.0:
-                log_theta = rule.power * _log_factor(np.float64(gamma_row[k]), rule.cvb0)
-                log_product = log_theta + log(np.float64(beta[at]))
-                if step == 0:
-                    largest = max(largest, log_product)
-                elif step == 1:
-                    total += np.exp(log_product - largest)
-                else:
-                    phi = np.exp(log_product - largest) / total
-                    extra[k] += count * phi
-                    sums[at] += np.float32(count * phi / beta[at])
-                    # - phi log phi, less the word's part, which settling adds.
-                    entropy += phi * (largest + np.log(total) - log_theta)
-    return np.float64(count) * entropy
+            k = topics[length * i + j]
+            at = first + (k if n > MOST_COMPACT else j)
+            outside[k] += weight * rows[at]
+            rows[at + length] += weight * every[k]
+    return s
 
 
 @kernel
-def _sweep(shard, block, gamma, phi_doc, rule, want_entropy, scratch, lists):
+def _update_by_logs(
+    gamma_row, lambda_row, i, length, count, rule, log_topic, lists, document_mass, word_mass
+):
+    """The same in the log domain: adds the mass; returns its share of H but for the words'."""
+    n = lists.n_topics[i]
+    listed = lists.topics[length * i : length * i + n]
+    phi = np.empty(n)
+    phi_by_logs_into(
+        gamma_row[listed], lambda_row[listed], log_topic[listed], False, rule, phi
+    )  # rare: copies do not matter
+    entropy = 0.0
+    for j in range(n):
+        place = listed[j] if n > MOST_COMPACT else j
+        document_mass[listed[j]] += count * phi[j]
+        word_mass[place] += count * phi[j]
+        # `_settle` will take all mass of the word times log beta off again.
+        beta = np.float64(lists.rows[2 * length * i + place])
+        entropy += phi[j] * (log(max(beta, 1e-300)) - log(max(phi[j], 1e-300)))
+    return count * entropy
+
+
+@kernel
+def _sweep(shard, block, gamma, lambda_, phi_doc, rule, want_entropy, scratch, lists):
     """Update phi of every pair of a block in a shard, document by document; returns H and spill.
 
     As `margins.sweep`, over the topics of both document and word.
     """
     pair_word, pair_count = shard.pair_word, shard.pair_count
-    row_doc, row_ptr = shard.row_doc, shard.row_ptr
+    row_doc, row_ptr, word_row = shard.row_doc, shard.row_ptr, shard.word_row
     first_word = shard.block_word_ptr[block]
     n_words = shard.block_word_ptr[block + 1] - first_word
     rows, theta, total = lists.rows, scratch.theta, scratch.total
@@ -239,10 +242,19 @@ def _sweep(shard, block, gamma, phi_doc, rule, want_entropy, scratch, lists):
             else:
                 s = dot_listed(rows, at, theta, 0, topics, listed, n, taken)
             if s < LEAST_SUM or limit * mass_of[i] > s:
-                bound += _update_outside(
-                    gamma_row, rule, i, length, rows, pair_count[j], lists, extra, slow
-                )
-                slow = True
+                if not slow:
+                    slow = True
+                    row_factors_into(gamma_row, lists.every, rule)
+                s = _update_outside(i, length, pair_count[j], lists)
+                if s < LEAST_SUM:
+                    if spill.shape[0] == 0:
+                        spill = np.zeros((n_words, length))
+                    bound += _update_by_logs(
+                        gamma_row, lambda_[word_row[first_word + i]], i, length,
+                        np.float64(pair_count[j]), rule, scratch.log_topic, lists, extra, spill[i],
+                    )  # fmt: skip
+                elif want_entropy:
+                    bound += np.float64(pair_count[j]) * log(np.float64(s))
                 continue
             weight = pair_count[j] / s
             if n > MOST_COMPACT:
@@ -250,9 +262,7 @@ def _sweep(shard, block, gamma, phi_doc, rule, want_entropy, scratch, lists):
                     factors, 0, own_total, 0, rows, at + length, own, 0, n_own, taken, weight
                 )
             else:
-                mix_listed(
-                    rows, at, rows, at + length, total, 0, topics, listed, n, taken, weight
-                )
+                mix_listed(rows, at, rows, at + length, total, 0, topics, listed, n, taken, weight)
             if want_entropy:
                 bound += np.float64(pair_count[j]) * log(np.float64(s))
         for a in range(n_own):
@@ -347,7 +357,7 @@ def visit(shard, block, gamma, lambda_, phi, pi, rule, worker, want_entropy, scr
     phi_doc, phi_word = phi
     topic_factors_into(pi_others, pi_rows[worker], worker, rule, scratch.log_topic, scratch.factor)
     _list_words(shard, block, lambda_, phi_word, rule, scratch.factor, lists, pi_rows[worker])
-    bound, spill = _sweep(shard, block, gamma, phi_doc, rule, want_entropy, scratch, lists)
+    bound, spill = _sweep(shard, block, gamma, lambda_, phi_doc, rule, want_entropy, scratch, lists)
     return bound + _settle(
         shard, block, lambda_, phi_word, rule.eta, want_entropy, lists, scratch.total, spill,
         pi_rows[worker],

@@ -25,6 +25,8 @@ MOST_CVB0_PASSES, MOST_TEMPER_PASSES = 50, 70
 CVB0_POWER = 0.9
 #: Noisy passes where none are asked for; vb only needs its ties broken.
 MOST_NOISE_PASSES, VB_NOISE_PASSES = 60, 15
+#: Share of a pair's tokens that may go to topics outside of its active sets (`active`), at most.
+TOLERANCE = 1e-3
 
 
 class Schedule:
@@ -63,6 +65,7 @@ class Schedule:
             self.noise_passes = config.noise_passes
         if config.noise == 0.0:
             self.noise_passes = 0
+        self.dense_passes = config.dense_passes
 
     def cvb0(self, pass_: int) -> bool:
         """Whether E(x) = x in a pass (from 0)."""
@@ -82,6 +85,15 @@ class Schedule:
         if pass_ >= self.noise_passes:
             return 0.0
         return self.strength * (1.0 - pass_ / self.noise_passes)
+
+    def tolerance(self, pass_: int) -> float:
+        """What a pair may leave outside of its active topics in a pass (from 0); 0: all are active.
+
+        Under cvb0 all are: there a topic without tokens still has the factor alpha.
+        """
+        if self.dense_passes is None or pass_ < self.dense_passes or self.cvb0(pass_):
+            return 0.0
+        return TOLERANCE
 
     def rule(self, pass_: int) -> tuple[bool, float, float]:
         """All that a pass (from 0) is made by: cvb0, power, noise."""

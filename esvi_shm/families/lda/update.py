@@ -66,8 +66,9 @@ class Rule(NamedTuple):
     word_ids: np.ndarray  # int32 (V,), by word row
     noise: float  # strength of the noise on the words' factors
     noise_key: int  # of this visit
-    most_alpha: np.float32  # the largest of alpha
-    tolerance: np.float32  # of a pair's mass, outside its topics; 0: update over all topics
+    # For `active` alone:
+    most_alpha: np.float32 = np.float32(0.0)  # the largest of alpha
+    tolerance: np.float32 = np.float32(0.0)  # share of a pair's tokens outside its topics
 
 
 def scratch_word_bytes(n_topics: int) -> int:

@@ -9,7 +9,7 @@ import numpy as np
 
 from esvi_shm.corpus.shard import Shard
 from esvi_shm.families.contract import Arrays
-from esvi_shm.families.lda import bound, priors, repair
+from esvi_shm.families.lda import active, bound, margins, priors, repair
 from esvi_shm.families.lda.noise import visit_key
 from esvi_shm.families.lda.starts import _documents
 from esvi_shm.families.lda.update import Rule, make_scratch
@@ -53,8 +53,10 @@ class Worker:
         self.rule = self._rule_of_now()
         live = shared["pi"]
         self.pi = (shared["pi_snapshot"] if model.config.deterministic else live, live)
+        self.most_words = int(np.diff(self.shard.block_word_ptr).max(initial=0))
+        self.lists: active.Lists | None = None  # made when they are needed
         self.scratch = make_scratch(
-            most_words=int(np.diff(self.shard.block_word_ptr).max(initial=0)),
+            most_words=self.most_words,
             most_pairs=int(np.diff(self.shard.row_ptr).max(initial=0)),
             n_topics=model.config.n_topics,
             beat=beat,
@@ -71,10 +73,35 @@ class Worker:
         self.rule = self.rule._replace(
             cvb0=schedule.cvb0(pass_), power=schedule.power(pass_), noise=noise
         )
+        tolerance = schedule.tolerance(pass_) if self.storage is margins else 0.0
         if noise > 0.0:
             key = visit_key(self.model.config.seed, pass_, self.worker)
             self.rule = self.rule._replace(noise_key=key)
-        self._visit(block, given=False, frozen=False, want_words=True, want_entropy=want_entropy)
+        if tolerance:
+            self._visit_active(block, tolerance, want_entropy)
+        else:
+            self._visit(
+                block, given=False, frozen=False, want_words=True, want_entropy=want_entropy
+            )
+
+    def _visit_active(self, block: int, tolerance: float, want_entropy: bool) -> None:
+        if self.lists is None:
+            self.lists = active.make_lists(self.most_words, self.model.config.n_topics)
+        self.rule = self.rule._replace(tolerance=np.float32(tolerance))
+        value = active.visit(
+            self.shard,
+            block,
+            self.gamma,
+            self.shared["lambda_"],
+            self.phi,
+            self.pi,
+            self.rule,
+            self.worker,
+            want_entropy,
+            self.scratch,
+            self.lists,
+        )
+        self.shared["entropy"][self.worker, block] = value if want_entropy else np.nan
 
     def _visit(
         self, block: int, given: bool, frozen: bool, want_words: bool, want_entropy: bool
@@ -116,7 +143,6 @@ class Worker:
             noise=0.0,
             noise_key=0,
             most_alpha=np.float32(self.shared["alpha"].max()),
-            tolerance=np.float32(0.0),
         )
 
     def _sum_under_alpha(self) -> None:

@@ -1,0 +1,161 @@
+"""Active sets: visits over the topics of document and word, against the same in NumPy."""
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from esvi_shm.config import FitConfig
+from esvi_shm.families.lda import active
+from esvi_shm.families.lda.schedule import Schedule
+from tests.families.lda.play import assert_sums_hold, bound_noise, cases, look, play
+from tests.families.lda.test_invariants import assert_within_priors
+from tests.naive import responsibilities
+
+
+def visit_naively(fit, counts, block, tolerance):
+    """What `active.visit` leads to in a fit of one worker: margins, gamma, lambda, entropy."""
+    seen = look(fit, counts)
+    alpha, eta = (fit.shared[name] for name in ("alpha", "eta"))
+    rows = slice(*fit.corpus_arrays["block_bounds"][block : block + 2])
+    words = fit.corpus_arrays["word_ids"][rows]
+    eta = eta[rows]
+    gamma, lambda_ = seen.gamma.copy(), seen.lambda_.copy()
+    phi_doc, phi_word = seen.phi_doc.copy(), seen.phi_word.copy()
+    pi = lambda_.sum(axis=0)
+    lives = {}
+    for v, prior in zip(words, eta, strict=True):
+        above = lambda_[v] - prior
+        lives[v] = above > active.WORD_CUT * above.max()
+        left = np.where(lives[v], 0.0, phi_word[0, v])
+        lambda_[v] -= left
+        phi_word[0, v] -= left
+    start, entropy = lambda_.copy(), 0.0
+    new_word = np.zeros_like(phi_word[0])
+    for d in range(len(counts)):
+        present = [v for v in words if counts[d, v] > 0]
+        if not present:
+            continue
+        above = gamma[d] - alpha
+        own = above > active.DOCUMENT_CUT * above.max()
+        left = np.where(own, 0.0, phi_doc[d, block])
+        gamma[d] -= left
+        phi_doc[d, block] -= left
+        all_phi = responsibilities(gamma[d], start[present], pi)
+        new = np.zeros(len(alpha))
+        beyond = max([alpha.max(), *gamma[d][~own]])
+        theta = responsibilities(
+            np.append(gamma[d], beyond), np.ones((1, len(alpha) + 1)), np.ones(len(alpha) + 1)
+        )[0]
+        for v, phi in zip(present, all_phi, strict=True):
+            # In units of E(gamma): what is outside is at most E(beyond) B.
+            ratio = np.where(lives[v], phi / theta[:-1], 0.0)
+            inside, outside = phi[lives[v] & own].sum(), theta[-1] * ratio.sum()
+            topics = lives[v].copy()
+            if own.all() or outside <= tolerance * inside:
+                topics &= own
+            phi = np.where(topics, phi, 0.0) / phi[topics].sum()
+            new += counts[d, v] * phi
+            new_word[v] += counts[d, v] * phi
+            entropy -= counts[d, v] * float(np.sum(phi[phi > 0] * np.log(phi[phi > 0])))
+        gamma[d] += new - phi_doc[d, block]
+        phi_doc[d, block] = new
+    lambda_[words] += new_word[words] - phi_word[0, words]
+    phi_word[0, words] = new_word[words]
+    return gamma, lambda_, phi_doc, phi_word, entropy
+
+
+@settings(max_examples=60)
+@given(
+    seed=st.integers(0, 2**32 - 1),
+    n_topics=st.sampled_from([1, 2, 15, 16, 17, 60, 200]),
+    tolerance=st.sampled_from([1e-6, 1e-3, 0.3]),
+    alpha=st.sampled_from([0.02, 0.1, 1.0]),
+)
+def test_a_visit_is_the_naive_one(seed, n_topics, tolerance, alpha):
+    random = np.random.default_rng(seed)
+    counts = random.poisson(random.gamma(0.3, 2.0, (12, 15))).astype(np.float32)
+    counts[0, 0] = 1
+    fit = play(counts, n_topics=n_topics, n_blocks=2, alpha=alpha, seed=seed, dense_passes=2)
+    for _ in range(3):
+        fit.run_pass()
+    fit.bound()
+    worker = fit.workers[0]
+    for block in range(2):
+        expected = visit_naively(fit, counts, block, tolerance)
+        worker._visit_active(block, tolerance, want_entropy=True)
+        seen = look(fit, counts)
+        near = {"rtol": 2e-4, "atol": 2e-4 * (1 + counts.max())}
+        for name, value in zip(
+            ("gamma", "lambda_", "phi_doc", "phi_word"), expected[:4], strict=True
+        ):
+            np.testing.assert_allclose(getattr(seen, name), value, **near, err_msg=name)
+        assert fit.shared["entropy"][0, block] == pytest.approx(
+            expected[4], rel=1e-3, abs=1e-3 * float(1 + counts.sum())
+        )
+
+
+@given(case=cases(), dense_passes=st.integers(0, 2))
+def test_sums_hold_and_the_bounds_are_bounds(case, dense_passes):
+    fit, counts = case.fit(dense_passes=dense_passes), case.counts
+    for order in case.orders:
+        fit.run_pass(order)
+        assert_within_priors(fit, counts)
+        bound = fit.bound()
+        assert_sums_hold(fit, counts)
+        assert bound.elbo >= bound.elbo_f - bound_noise(counts)
+
+
+def simulated(n_topics=70, n_words=300, n_documents=80, seed=0):
+    random = np.random.default_rng(seed)
+    topics = random.dirichlet(np.full(n_words, 0.05), n_topics)
+    theta = random.dirichlet(np.full(n_topics, 0.05), n_documents)
+    return np.stack([random.multinomial(120, t @ topics) for t in theta]).astype(np.float32)
+
+
+def test_it_ends_where_dense_passes_end():
+    counts, options = simulated(), {"n_topics": 70, "alpha": 0.1, "n_blocks": 4}
+    dense, sparse = play(counts, **options), play(counts, dense_passes=5, **options)
+    for _ in range(40):
+        dense.run_pass()
+        sparse.run_pass()
+    assert sparse.workers[0].lists is not None and dense.workers[0].lists is None
+    tokens = float(counts.sum())
+    assert sparse.bound().elbo / tokens == pytest.approx(dense.bound().elbo / tokens, abs=0.02)
+
+
+def test_the_bound_of_what_is_held_rises():
+    fit = play(simulated(), n_topics=70, n_blocks=4, dense_passes=3)
+    for _ in range(5):
+        fit.run_pass()
+    tokens, before = fit.corpus.n_tokens, fit.bound().elbo_f
+    for _ in range(10):
+        fit.run_pass()
+        bound = fit.bound().elbo_f
+        # What a list drops is below a thousandth of its document's tokens.
+        assert bound >= before - 1e-4 * tokens
+        before = bound
+
+
+def test_documents_find_new_topics():
+    """Two documents of one topic each; the words of one are put into the other's topic."""
+    counts = np.zeros((2, 8), np.float32)
+    counts[0, :4], counts[1, 4:] = 5, 5
+    fit = play(counts, n_topics=40, dense_passes=0, start="random", alpha=0.1, eta=0.01)
+    for _ in range(60):
+        fit.run_pass()
+    dense = play(counts, n_topics=40, start="random", alpha=0.1, eta=0.01)
+    for _ in range(60):
+        dense.run_pass()
+    assert fit.bound().elbo == pytest.approx(dense.bound().elbo, rel=0.02)
+
+
+def test_which_passes_are_dense():
+    def tolerances(**options):
+        schedule = Schedule(FitConfig(n_passes=6, **options))
+        return [schedule.tolerance(n) > 0 for n in range(6)]
+
+    assert tolerances(inference="vb") == [False] * 6
+    assert tolerances(inference="vb", dense_passes=2) == [False] * 2 + [True] * 4
+    assert tolerances(inference="cvb0", dense_passes=2) == [False] * 6
+    assert tolerances(inference="anneal", cvb0_passes=4, dense_passes=2) == [False] * 4 + [True] * 2
