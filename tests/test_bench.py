@@ -97,6 +97,7 @@ def tiny(tmp_path):
 
 RUNS = {
     "lda": ["--passes=3", "--seeds=2", "--repeats=1", "--iterations=2", "--gensim-passes=2"],
+    "scale": ["--many=40", "--passes=4", "--dense=1", "--warm=1"],
     "kernel": ["--warm=1", "--repeats=2", "--blocks", "2", "4"],
     "scaling": ["--passes=3", "--seeds=2", "--repeats=1"],
     "memory": ["--passes=2"],
