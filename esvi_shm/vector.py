@@ -345,23 +345,40 @@ def settle_row(rows, at, length, old, lambda_row, prior, frozen, moved):
     _settle_row(rows, at, length, old, lambda_row, old.shape[0], prior, frozen, moved)
 
 
+def _emit_prefetch(builder: Any, data: Any, first: Any, n: Any) -> None:
+    """Ask for the lines of n float32 from `first` on."""
+    function = cgutils.get_or_insert_function(
+        builder.module,
+        ir.FunctionType(ir.VoidType(), [data.type, _INT32, _INT32, _INT32]),
+        "llvm.prefetch.p0",
+    )
+    with cgutils.for_range_slice(builder, _INT64(0), n, _INT64(16), _INT64) as (k, _):
+        place = builder.gep(data, [builder.add(first, k)])
+        # To be written; to be kept in all caches; data.
+        builder.call(function, [place, _INT32(1), _INT32(3), _INT32(1)])
+
+
 @intrinsic
 def _prefetch_row(typingctx, rows, row):
     def codegen(context, builder, signature, args):
         array = context.make_array(signature.args[0])(context, builder, args[0])
         n = builder.extract_value(array.shape, 1)
-        start = builder.gep(array.data, [builder.mul(args[1], n)])
-        function = cgutils.get_or_insert_function(
-            builder.module,
-            ir.FunctionType(ir.VoidType(), [start.type, _INT32, _INT32, _INT32]),
-            "llvm.prefetch.p0",
-        )
-        with cgutils.for_range_slice(builder, _INT64(0), n, _INT64(16), _INT64) as (k, _):
-            # To be written; to be kept in all caches; data.
-            builder.call(function, [builder.gep(start, [k]), _INT32(1), _INT32(3), _INT32(1)])
+        _emit_prefetch(builder, array.data, builder.mul(args[1], n), n)
         return context.get_dummy_value()
 
     return types.void(rows, types.int64), codegen
+
+
+@intrinsic
+def prefetch_lines(typingctx, values, first):
+    """Ask for three lines of a float32 array that are read and written soon."""
+
+    def codegen(context, builder, signature, args):
+        data = data_of(context, builder, signature.args[0], args[0])
+        _emit_prefetch(builder, data, args[1], _INT64(3 * 16))
+        return context.get_dummy_value()
+
+    return types.void(values, types.int64), codegen
 
 
 @kernel

@@ -15,9 +15,10 @@ finds new topics.
 The state is that of storage `margins`, and so is the order of the updates. Lists are made anew in
 each visit, from gamma and lambda; what a margin held outside of them is taken back.
 
-Scratch layout: word i of the visit owns `rows[2 n i : 2 n (i + 1)]` and `topics[n i : n (i + 1)]`,
-n = padded(K). A word of few topics has its factors one after the other, in the order of its
-topics, and so its sums; a word of many has them in the place of each topic.
+The words of a visit lie one after the other in `places`, each as three rows: its factors, its sums,
+its topics. What a pair takes is then often in three neighbouring lines of the cache. A word of few
+topics has its factors and sums in the order of its topics; a word of many has them in the place of
+each topic.
 """
 
 from typing import NamedTuple
@@ -32,7 +33,6 @@ from esvi_shm.families.lda.update import (
     flush_moved,
     phi_by_logs_into,
     row_factors_into,
-    scratch_word_bytes,
     topic_factors_into,
 )
 from esvi_shm.special import log
@@ -42,6 +42,7 @@ from esvi_shm.vector import (
     dot_listed,
     mix_listed,
     padded,
+    prefetch_lines,
     prefetch_row,
 )
 
@@ -51,6 +52,8 @@ WORD_CUT = np.float32(1e-5)
 ROUNDING = np.float32(4e-6)
 #: Words with more topics have a whole row: then a document's list is the shorter one.
 MOST_COMPACT = 48
+#: Pairs between the one at hand and the one whose rows are asked for.
+AHEAD = 4
 #: Below this sum of products a pair is done in the log domain.
 LEAST_SUM = np.float32(1e-25)
 
@@ -58,9 +61,11 @@ LEAST_SUM = np.float32(1e-25)
 class Lists(NamedTuple):
     """A worker's private arrays for active sets; n = padded(K)."""
 
-    rows: np.ndarray  # float32 (2 n words,): factors and sums of each word; 0 between visits
-    topics: np.ndarray  # int32 (n words,): topics of each word of the visit
-    n_topics: np.ndarray  # int32 (words,): how many
+    rows: np.ndarray  # float32 (3 n words,): the words' rows; 0 between visits
+    topics: np.ndarray  # int32 (3 n words,): the same memory
+    start: np.ndarray  # int64 (words,): where the word's rows begin
+    width: np.ndarray  # int64 (words,): how long its rows are
+    n_topics: np.ndarray  # int64 (words,): how many topics it has
     mass: np.ndarray  # float32 (words,): sum of the word's factors
     own: np.ndarray  # int32 (n,): topics of the document at hand
     own_total: np.ndarray  # float32 (n,): sum of count beta / s, in the order of `own`
@@ -74,16 +79,19 @@ class Lists(NamedTuple):
 
 def word_bytes(n_topics: int) -> int:
     """Bytes of lists for each word of a block, at most: what is not used is not touched."""
-    return scratch_word_bytes(n_topics) + 4 * padded(n_topics)
+    return 3 * padded(n_topics) * 4
 
 
 def make_lists(most_words: int, n_topics: int) -> Lists:
     """Lists for blocks of up to `most_words` words; memory that is not used is not touched."""
     n = padded(n_topics) + 16
+    rows = np.zeros(3 * padded(n_topics) * most_words, np.float32)
     return Lists(
-        np.zeros(2 * padded(n_topics) * most_words, np.float32),
-        np.zeros(padded(n_topics) * most_words, np.int32),
-        np.zeros(most_words, np.int32),
+        rows,
+        rows.view(np.int32),
+        np.zeros(most_words, np.int64),
+        np.zeros(most_words, np.int64),
+        np.zeros(most_words, np.int64),
         np.zeros(most_words, np.float32),
         np.zeros(n, np.int32),
         *(np.zeros(n, np.float32) for _ in range(7)),
@@ -97,13 +105,13 @@ def _list_words(shard, block, lambda_, phi_word, rule, topic_factor, lists, pi_o
     first, last = shard.block_word_ptr[block], shard.block_word_ptr[block + 1]
     n_topics, length = lambda_.shape[1], topic_factor.shape[0]
     x, factors, zeros = lists.x, lists.factors, lists.zeros[:n_topics]
+    listed, topics = lists.own, lists.topics
+    at = 0
     for i in range(last - first):
         word = word_row[first + i]
         if first + i + 2 < last:
             prefetch_row(lambda_, word_row[first + i + 2])
         lambda_row, old = lambda_[word], phi_word[first + i]
-        listed = lists.topics[length * i : length * (i + 1)]
-        row = rows[2 * length * i : 2 * length * (i + 1)]
         prior = rule.eta[word]
         n_above = above_into(lambda_row, zeros, prior + prior * ROUNDING, listed)
         largest = np.float32(0.0)
@@ -126,41 +134,45 @@ def _list_words(shard, block, lambda_, phi_word, rule, topic_factor, lists, pi_o
         if rule.noise > 0.0:
             add_noise(factors, n, rule.noise, rule.noise_key, rule.word_ids[word])
         mass = np.float32(0.0)
+        end = -(-n // LANES) * LANES
+        width = length if n > MOST_COMPACT else end
         for j in range(n):
             value = factors[j] * topic_factor[listed[j]]
-            row[listed[j] if n > MOST_COMPACT else j] = value
+            rows[at + (listed[j] if n > MOST_COMPACT else j)] = value
+            topics[at + 2 * width + j] = listed[j]
             mass += value
-        if n <= MOST_COMPACT:
-            listed[n : -(-n // LANES) * LANES] = 0
+        lists.start[i], lists.width[i] = at, width
+        at += 2 * width + end
         lists.mass[i] = mass
 
 
 @kernel
-def _update_outside(i, length, count, lists):
+def _update_outside(i, count, lists):
     """Update one pair over all topics of its word; returns their sum s, below which it is not."""
     every, outside, rows, topics = lists.every, lists.outside, lists.rows, lists.topics
-    n, first = lists.n_topics[i], 2 * length * i
+    n, start, width = lists.n_topics[i], lists.start[i], lists.width[i]
     s = np.float32(0.0)
     for j in range(n):
-        k = topics[length * i + j]
-        s += every[k] * rows[first + (k if n > MOST_COMPACT else j)]
+        k = topics[start + 2 * width + j]
+        s += every[k] * rows[start + (k if n > MOST_COMPACT else j)]
     if s >= LEAST_SUM:
         weight = count / s
         for j in range(n):
-            k = topics[length * i + j]
-            at = first + (k if n > MOST_COMPACT else j)
+            k = topics[start + 2 * width + j]
+            at = start + (k if n > MOST_COMPACT else j)
             outside[k] += weight * rows[at]
-            rows[at + length] += weight * every[k]
+            rows[at + width] += weight * every[k]
     return s
 
 
 @kernel
 def _update_by_logs(
-    gamma_row, lambda_row, i, length, count, rule, log_topic, lists, document_mass, word_mass
+    gamma_row, lambda_row, i, count, rule, log_topic, lists, document_mass, word_mass
 ):
     """The same in the log domain: adds the mass; returns its share of H but for the words'."""
-    n = lists.n_topics[i]
-    listed = lists.topics[length * i : length * i + n]
+    n, start = lists.n_topics[i], lists.start[i]
+    first = start + 2 * lists.width[i]
+    listed = lists.topics[first : first + n]
     phi = np.empty(n)
     phi_by_logs_into(
         gamma_row[listed], lambda_row[listed], log_topic[listed], False, rule, phi
@@ -171,7 +183,7 @@ def _update_by_logs(
         document_mass[listed[j]] += count * phi[j]
         word_mass[place] += count * phi[j]
         # `_settle` will take all mass of the word times log beta off again.
-        beta = np.float64(lists.rows[2 * length * i + place])
+        beta = np.float64(lists.rows[start + place])
         entropy += phi[j] * (log(max(beta, 1e-300)) - log(max(phi[j], 1e-300)))
     return count * entropy
 
@@ -189,20 +201,21 @@ def _sweep(shard, block, gamma, lambda_, phi_doc, rule, want_entropy, scratch, l
     rows, theta, total = lists.rows, scratch.theta, scratch.total
     own, x, factors = lists.own, lists.x, lists.factors
     own_total, taken = lists.own_total, lists.taken
-    topics, n_of, mass_of = lists.topics, lists.n_topics, lists.mass
+    topics, starts, widths = lists.topics, lists.start, lists.width
+    n_of, mass_of = lists.n_topics, lists.mass
     n_topics, length = gamma.shape[1], theta.shape[0]
-    stride = 2 * length
     theta[:] = 0.0
     total[:] = 0.0
     spill = np.zeros((0, 0))
     extra = np.zeros(n_topics)
     bound = 0.0
     first_row, last_row = shard.block_row_ptr[block], shard.block_row_ptr[block + 1]
+    last_pair = row_ptr[last_row] - 1
     for r in range(first_row, last_row):
         if r > first_row and (r - first_row) % FLUSH_ROWS == 0:
             if spill.shape[0] == 0:
                 spill = np.zeros((n_words, length))
-            _flush_sums(length, lists, spill)
+            _flush_sums(lists, spill)
         scratch.beat[0] += 1
         gamma_row, old = gamma[row_doc[r]], phi_doc[r]
         if r + 1 < last_row:
@@ -236,21 +249,23 @@ def _sweep(shard, block, gamma, lambda_, phi_doc, rule, want_entropy, scratch, l
         own_total[: n_own + LANES] = 0.0
         for j in range(row_ptr[r], row_ptr[r + 1]):
             i = pair_word[j] - first_word
-            n, at, listed = n_of[i], stride * i, length * i
+            # Of a later row too: its pairs follow at once. (One beyond the last is not read.)
+            prefetch_lines(rows, starts[pair_word[min(j + AHEAD, last_pair)] - first_word])
+            n, at, width = n_of[i], starts[i], widths[i]
             if n > MOST_COMPACT:
                 s = dot_listed(factors, 0, rows, at, own, 0, n_own, taken)
             else:
-                s = dot_listed(rows, at, theta, 0, topics, listed, n, taken)
+                s = dot_listed(rows, at, theta, 0, topics, at + 2 * width, n, taken)
             if s < LEAST_SUM or limit * mass_of[i] > s:
                 if not slow:
                     slow = True
                     row_factors_into(gamma_row, lists.every, rule)
-                s = _update_outside(i, length, pair_count[j], lists)
+                s = _update_outside(i, pair_count[j], lists)
                 if s < LEAST_SUM:
                     if spill.shape[0] == 0:
                         spill = np.zeros((n_words, length))
                     bound += _update_by_logs(
-                        gamma_row, lambda_[word_row[first_word + i]], i, length,
+                        gamma_row, lambda_[word_row[first_word + i]], i,
                         np.float64(pair_count[j]), rule, scratch.log_topic, lists, extra, spill[i],
                     )  # fmt: skip
                 elif want_entropy:
@@ -258,11 +273,11 @@ def _sweep(shard, block, gamma, lambda_, phi_doc, rule, want_entropy, scratch, l
                 continue
             weight = pair_count[j] / s
             if n > MOST_COMPACT:
-                mix_listed(
-                    factors, 0, own_total, 0, rows, at + length, own, 0, n_own, taken, weight
-                )
+                mix_listed(factors, 0, own_total, 0, rows, at + width, own, 0, n_own, taken, weight)
             else:
-                mix_listed(rows, at, rows, at + length, total, 0, topics, listed, n, taken, weight)
+                mix_listed(
+                    rows, at, rows, at + width, total, 0, topics, at + 2 * width, n, taken, weight
+                )
             if want_entropy:
                 bound += np.float64(pair_count[j]) * log(np.float64(s))
         for a in range(n_own):
@@ -297,16 +312,16 @@ def _sweep(shard, block, gamma, lambda_, phi_doc, rule, want_entropy, scratch, l
 
 
 @kernel
-def _flush_sums(length, lists, spill):
+def _flush_sums(lists, spill):
     """Add beta times the running sums to the float64 sums of each word; start the sums at 0."""
     rows = lists.rows
     for i in range(spill.shape[0]):
-        n = lists.n_topics[i]
+        n, start, width = lists.n_topics[i], lists.start[i], lists.width[i]
         for j in range(n):
-            place = lists.topics[length * i + j] if n > MOST_COMPACT else j
-            at = 2 * length * i + place
-            spill[i, place] += np.float64(rows[at]) * np.float64(rows[at + length])
-            rows[at + length] = 0.0
+            place = lists.topics[start + 2 * width + j] if n > MOST_COMPACT else j
+            at = start + place
+            spill[i, place] += np.float64(rows[at]) * np.float64(rows[at + width])
+            rows[at + width] = 0.0
 
 
 @kernel
@@ -314,17 +329,17 @@ def _settle(shard, block, lambda_, phi_word, eta, want_entropy, lists, moved, sp
     """Turn the words' sums into phi_word, and put the change into lambda and pi; returns H."""
     word_row, rows, topics = shard.word_row, lists.rows, lists.topics
     first, last = shard.block_word_ptr[block], shard.block_word_ptr[block + 1]
-    length = moved.shape[0]
     bound = 0.0
     moved[:] = 0.0
     for i in range(last - first):
-        n, word = lists.n_topics[i], word_row[first + i]
+        n, start, width = lists.n_topics[i], lists.start[i], lists.width[i]
+        word = word_row[first + i]
         old, lambda_row, prior = phi_word[first + i], lambda_[word], eta[word]
         for j in range(n):
-            k = topics[length * i + j]
+            k = topics[start + 2 * width + j]
             place = k if n > MOST_COMPACT else j
-            at = 2 * length * i + place
-            new = rows[at] * rows[at + length]
+            at = start + place
+            new = rows[at] * rows[at + width]
             if spill.shape[0] > 0:
                 new += np.float32(spill[i, place])
             if want_entropy:
@@ -334,10 +349,9 @@ def _settle(shard, block, lambda_, phi_word, eta, want_entropy, lists, moved, sp
             lambda_row[k] = max(lambda_row[k] + change, prior + new)
             old[k] = new
             rows[at] = 0.0
-            rows[at + length] = 0.0
-        if n <= MOST_COMPACT:  # the last vector's sums beyond the list
-            end = 2 * length * i + length
-            rows[end + n : end + -(-n // LANES) * LANES] = 0.0
+            rows[at + width] = 0.0
+        # The last vector's sums beyond a short list, and the topics.
+        rows[start + width + (n if n <= MOST_COMPACT else width) : start + 2 * width + n] = 0.0
         if i % FLUSH_WORDS == FLUSH_WORDS - 1:
             flush_moved(moved, pi_own)
     flush_moved(moved, pi_own)
