@@ -24,7 +24,7 @@ OURS: dict[str, dict[str, Any]] = {
 }
 PEERS = ("scikit-learn", "gensim", "tomotopy", "tomotopy, learning alpha")
 #: The (alpha, eta) of which each system takes its best.
-GRID = tuple(itertools.product((0.05, 0.1), (0.01, 0.05, 0.1)))
+GRID = tuple(itertools.product((0.02, 0.05, 0.1), (0.01, 0.05, 0.1)))
 
 
 class Records:
