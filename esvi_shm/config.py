@@ -151,7 +151,7 @@ class FitConfig:
         inference `cvb0`.
     leave_out : str or None
         What cvb0 takes out of the counts by which it places a pair: none, token (one of its own),
-        pair (all of them). None: pair with inference `cvb0`, else none.
+        pair (all of them). None: pair.
     refold_after : tuple of int
         Numbers of passes after which all documents are folded in afresh.
     noise : float

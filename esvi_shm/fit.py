@@ -116,7 +116,7 @@ def _parser() -> argparse.ArgumentParser:
     model.add_argument(
         "--leave-out", metavar="NAME",
         help="what cvb0 takes out of the counts by which it places a word in a document: pair (all "
-        "of its own tokens there), token (one of them), none (default: pair; anneal: none)",
+        "of its own tokens there), token (one of them), none (default: pair)",
     )  # fmt: skip
     model.add_argument(
         "--refold-after", type=_whole_numbers, default=(), metavar="N,N...",

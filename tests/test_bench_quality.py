@@ -231,7 +231,7 @@ def test_topics_of_a_real_fit_are_those_of_the_words(corpus, monkeypatch):
         ("cvb0, power 0.8", 0.8, exclusion.PAIR),
         ("cvb0, leaving a token out", 0.9, exclusion.TOKEN),
         ("cvb0, leaving nothing out", 0.9, exclusion.NONE),
-        ("anneal", 1.0, exclusion.NONE),
+        ("anneal", 1.0, exclusion.NONE),  # by vb
     ],
 )
 def test_what_our_systems_end_with(corpus, monkeypatch, name, power, leave_out):

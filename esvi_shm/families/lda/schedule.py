@@ -9,8 +9,8 @@ first topic that suits it (deterministic annealing; Ueda and Nakano 1998, Katahi
 Under `cvb0` it ends at 0.9: its topics predict best while they are still tempered
 (`bench/RESULTS.md`), and climb J with the entropy of phi weighted by 1 / power.
 
-cvb0 leaves a pair's own share out of the counts (see `exclusion`), where it is the inference of the
-whole fit: its topics predict better then. `anneal` goes on by vb, whose bound it does not serve.
+cvb0 leaves a pair's own share out of the counts (see `exclusion`): its topics predict better then,
+and vb goes on from them to a higher bound.
 
 Noise (see `noise`) goes down to 0 over its passes in the same way.
 
@@ -60,8 +60,7 @@ class Schedule:
         self.last_power = CVB0_POWER if config.inference == "cvb0" else 1.0
         if config.power is not None:
             self.last_power = config.power
-        default = "pair" if config.inference == "cvb0" else "none"
-        self._left_out = exclusion.CHOICES.index(config.leave_out or default)
+        self._left_out = exclusion.CHOICES.index(config.leave_out or "pair")
         self.leaves_out = self._left_out != exclusion.NONE and config.inference != "vb"
         self.strength = config.noise
         most = VB_NOISE_PASSES if config.inference == "vb" else MOST_NOISE_PASSES

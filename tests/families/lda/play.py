@@ -171,7 +171,7 @@ def rule_of(fit: SerialFit, pass_: int) -> tuple[str, float, str]:
     first, done = min(0.8, last), 1.0
     if options.temper_passes:
         done = min(pass_ / options.temper_passes, 1.0)
-    leave_out = options.leave_out or ("pair" if options.inference == "cvb0" else "none")
+    leave_out = options.leave_out or "pair"
     return inference, first + (last - first) * done, leave_out if inference == "cvb0" else "none"
 
 
