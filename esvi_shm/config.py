@@ -149,6 +149,9 @@ class FitConfig:
     power : float or None
         Power of the responsibilities' factors from then on; 1: not tempered. None: 1, and 0.9 with
         inference `cvb0`.
+    leave_out : str or None
+        What cvb0 takes out of the counts by which it places a pair: none, token (one of its own),
+        pair (all of them). None: pair.
     refold_after : tuple of int
         Numbers of passes after which all documents are folded in afresh.
     noise : float
@@ -198,6 +201,7 @@ class FitConfig:
     cvb0_passes: int | None = None
     temper_passes: int | None = None
     power: float | None = None
+    leave_out: str | None = None
     refold_after: tuple[int, ...] = ()
     noise: float = 0.0
     noise_passes: int | None = None

@@ -96,6 +96,7 @@ class LDA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
     inference, storage, start, route : str
     cvb0_passes, temper_passes, noise_passes, seed_documents : int or None
     power : float or None
+    leave_out : str or None
     refold_after, repair_after : sequence of int
     restarts, restart_passes : int
     noise : float
@@ -172,6 +173,7 @@ class LDA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
         cvb0_passes: int | None = FitConfig.cvb0_passes,
         temper_passes: int | None = FitConfig.temper_passes,
         power: float | None = FitConfig.power,
+        leave_out: str | None = FitConfig.leave_out,
         refold_after: Sequence[int] = FitConfig.refold_after,
         noise: float = FitConfig.noise,
         noise_passes: int | None = FitConfig.noise_passes,
@@ -204,6 +206,7 @@ class LDA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
         self.cvb0_passes = cvb0_passes
         self.temper_passes = temper_passes
         self.power = power
+        self.leave_out = leave_out
         self.refold_after = refold_after
         self.noise = noise
         self.noise_passes = noise_passes

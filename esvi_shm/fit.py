@@ -111,6 +111,11 @@ def _parser() -> argparse.ArgumentParser:
         "its topics predict best while they are tempered)",
     )  # fmt: skip
     model.add_argument(
+        "--leave-out", metavar="NAME",
+        help="what cvb0 takes out of the counts by which it places a word in a document: pair (all "
+        "of its own tokens there), token (one of them), none (default: pair)",
+    )  # fmt: skip
+    model.add_argument(
         "--refold-after", type=_whole_numbers, default=(), metavar="N,N...",
         help="passes after which all documents are folded in afresh under the topics of then: it "
         "frees those that are stuck in their first topics (default: none)",

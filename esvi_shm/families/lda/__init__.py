@@ -21,7 +21,7 @@ from esvi_shm.config import FitConfig, choose, prior_vector
 from esvi_shm.corpus.corpus import Corpus
 from esvi_shm.errors import ParameterError, ParameterName
 from esvi_shm.families.contract import Arrays, Bound, Judge, Sizes
-from esvi_shm.families.lda import bound, priors, repair, starts
+from esvi_shm.families.lda import bound, exclusion, priors, repair, starts
 from esvi_shm.families.lda.repair import TRIAL_PASSES
 from esvi_shm.families.lda.schedule import Schedule
 from esvi_shm.families.lda.starts import _given
@@ -55,6 +55,8 @@ class Model:
     def check(config: FitConfig, has_judge: bool = True) -> None:
         choose("inference", config.inference, INFERENCES)
         choose("storage", config.storage, STORAGES)
+        if config.leave_out is not None:
+            choose("leave_out", config.leave_out, exclusion.CHOICES)
         choose("start", config.start, starts.known())
         if config.seed_documents or config.seed_words or config.start_from is not None:
             choose("start", config.start, starts.from_documents())
@@ -84,6 +86,9 @@ class Model:
         if config.cvb0_passes is not None and config.inference != "anneal":
             names = ParameterName("cvb0_passes"), ParameterName("inference")
             found.append(("%s has no effect with %s %s", *names, config.inference))
+        if config.leave_out is not None and config.inference == "vb":
+            names = ParameterName("leave_out"), ParameterName("inference")
+            found.append(("%s has no effect with %s vb", *names))
         if (config.temper_passes or 0) > n_passes:
             found.append(
                 (
@@ -188,7 +193,9 @@ class Model:
 
     def scratch_bytes(self, most_words: int) -> int:
         # What a visit needs (`update.make_scratch`), and float64 sums where its rows are many.
-        return most_words * (scratch_word_bytes(self.config.n_topics) + 8 * self.config.n_topics)
+        n_topics = self.config.n_topics
+        row = scratch_word_bytes(n_topics, self.schedule.leaves_out)
+        return most_words * (row + 8 * n_topics)
 
     def initialise(self, corpus: Arrays, shared: Arrays) -> None:
         shared["alpha"][:] = self.alpha

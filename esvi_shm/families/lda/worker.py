@@ -9,7 +9,7 @@ import numpy as np
 
 from esvi_shm.corpus.shard import Shard
 from esvi_shm.families.contract import Arrays
-from esvi_shm.families.lda import bound, priors, repair
+from esvi_shm.families.lda import bound, exclusion, priors, repair
 from esvi_shm.families.lda.noise import visit_key
 from esvi_shm.families.lda.starts import _documents
 from esvi_shm.families.lda.update import Rule, make_scratch
@@ -58,6 +58,7 @@ class Worker:
             most_pairs=int(np.diff(self.shard.row_ptr).max(initial=0)),
             n_topics=model.config.n_topics,
             beat=beat,
+            leaves_out=model.schedule.leaves_out,
         )
         self.repairer = None
         if model.config.repair_after:
@@ -69,8 +70,9 @@ class Worker:
         schedule = self.model.schedule
         noise = schedule.noise(pass_)
         self.rule = self.rule._replace(
-            cvb0=schedule.cvb0(pass_), power=schedule.power(pass_), noise=noise
-        )
+            cvb0=schedule.cvb0(pass_), power=schedule.power(pass_), noise=noise,
+            leave_out=schedule.leave_out(pass_),
+        )  # fmt: skip
         if noise > 0.0:
             key = visit_key(self.model.config.seed, pass_, self.worker)
             self.rule = self.rule._replace(noise_key=key)
@@ -115,6 +117,7 @@ class Worker:
             word_ids=self.corpus["word_ids"],
             noise=0.0,
             noise_key=0,
+            leave_out=exclusion.NONE,
         )
 
     def _sum_under_alpha(self) -> None:

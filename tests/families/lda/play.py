@@ -64,6 +64,7 @@ def cases(draw, least_prior=1e-3, most_count=1e6, max_topics=20, starts=None):
         "cvb0_passes": 1,
         "temper_passes": draw(st.sampled_from([0, 0, 2])),
         "power": draw(st.sampled_from([1.0, 1.0, 0.9, 0.6])),
+        "leave_out": draw(st.sampled_from(["none", "token", "pair"])),
         "seed": draw(st.integers(0, 2**63 - 1)),
     }
     every = [(p, b) for p in range(n_workers) for b in range(n_blocks)]
@@ -160,8 +161,8 @@ def oracle_of(fit: SerialFit, counts: np.ndarray) -> naive.Lda:
     return naive.Lda(counts, stored_phi(fit), fit.shared["alpha"], eta)
 
 
-def rule_of(fit: SerialFit, pass_: int) -> tuple[str, float]:
-    """The inference and the power of a pass, from 0."""
+def rule_of(fit: SerialFit, pass_: int) -> tuple[str, float, str]:
+    """The inference, the power and what is left out in a pass, from 0."""
     options = fit.config
     inference = options.inference
     if inference == "anneal":
@@ -170,12 +171,13 @@ def rule_of(fit: SerialFit, pass_: int) -> tuple[str, float]:
     first, done = min(0.8, last), 1.0
     if options.temper_passes:
         done = min(pass_ / options.temper_passes, 1.0)
-    return inference, first + (last - first) * done
+    leave_out = options.leave_out or "pair"
+    return inference, first + (last - first) * done, leave_out if inference == "cvb0" else "none"
 
 
 def follow(lda: naive.Lda, fit: SerialFit, order: list[tuple[int, int]]) -> None:
     """The oracle makes the same visits, as in the pass that the fit is about to make."""
-    lda.inference, lda.power = rule_of(fit, fit.passes)
+    lda.inference, lda.power, lda.leave_out = rule_of(fit, fit.passes)
     for p, b in order:
         lda.visit(documents_of(fit, p), words_of(fit, b))
 
