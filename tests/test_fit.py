@@ -310,6 +310,21 @@ def test_storage_full_is_planned_and_fitted(tmp_path):
     assert " phi " in done.stdout and "phi_doc" not in done.stdout
 
 
+def test_storage_topk_is_planned_and_fitted(tmp_path):
+    corpus, folder = write_uci(tmp_path), tmp_path / "model"
+    options = "--topics", "3", "--storage", "topk", "--topk", "2", "--residual", "drop"
+    planned = run(corpus, *options, "--plan")
+    split = [line.split() for line in planned.stdout.splitlines()]
+    lines = {words[1]: words for words in split if words[0] == "state"}
+    assert lines["kept_topic"][4:6] == ["2", "uint8"] and lines["kept"][4:6] == ["2", "float32"]
+    done = run(corpus, *options, "--passes", "3", "--workers", "1", "--out", str(folder))
+    assert done.returncode == 0, done.stderr
+    config = json.loads((folder / "summary.json").read_text())["config"]
+    assert (config["storage"], config["topk"], config["residual"]) == ("topk", 2, "drop")
+    told = run(corpus, "--topics", "3", "--topk", "2", "--plan").stderr
+    assert "WARNING: topk has no effect with storage margins\n" in told
+
+
 def test_version_and_help_import_nothing_heavy():
     code = (
         "import sys\nfrom esvi_shm import fit\n"
@@ -399,7 +414,10 @@ def test_decisions_and_what_has_no_effect_are_one_line_each_on_standard_error(tm
         (["--repair-after", "60,30"], "--repair-after must lie where the updates stay the same"),
         (["--repair-after", "0"], "--repair-after must be at least 1, got 0"),
         (["--route", "x"], "--route must be one of balanced, lap, random, ring, got 'x'"),
-        (["--storage", "x"], "--storage must be one of full, margins, got 'x'"),
+        (["--storage", "x"], "--storage must be one of full, margins, topk, got 'x'"),
+        (["--storage", "topk", "--topk", "0"], "--topk must be at least 1, got 0"),
+        (["--topk", "51"], "--topk must be at most the number of topics, 50, got 51"),
+        (["--residual", "x"], "--residual must be one of drop, spread, got 'x'"),
         (["--start", "x"], "--start must be one of random, scikit-learn, seeded, spread, got 'x'"),
         (["--seed-documents", "0"], "--seed-documents must be at least 1, got 0"),
         (["--seed-documents", "2000"], "--seed-documents must be at most 1000, got 2000"),

@@ -1,4 +1,4 @@
-"""What both storages of LDA share: factor rows, the pair in the log domain, sums of a visit.
+"""What the storages of LDA share: factor rows, the pair in the log domain, sums of a visit.
 
 One visit updates phi of every pair of a block of words in a shard of documents:
 
@@ -48,6 +48,8 @@ class Scratch(NamedTuple):
     beat: np.ndarray  # int64 (1,), shared: counts rows done, a sign of life
     log_topic: np.ndarray  # float64 (K,): -log E(pi), tempered
     factor: np.ndarray  # float32 (n,): 1 / E(pi), relative
+    products: np.ndarray  # float32 (n,): theta beta of the pair at hand; `topk` only
+    old: np.ndarray  # float32 (n,): its phi before; `topk` only
 
 
 class Rule(NamedTuple):
@@ -66,6 +68,7 @@ class Rule(NamedTuple):
     word_ids: np.ndarray  # int32 (V,), by word row
     noise: float  # strength of the noise on the words' factors
     noise_key: int  # of this visit
+    drop: bool = False  # of `topk`: what is not kept is dropped, not spread
 
 
 def scratch_word_bytes(n_topics: int) -> int:
@@ -98,6 +101,8 @@ def make_scratch(most_words: int, most_pairs: int, n_topics: int, beat: np.ndarr
         np.zeros(n_topics),
         beat,
         np.zeros(n_topics),
+        floats(length),
+        floats(length),
         floats(length),
     )
 
