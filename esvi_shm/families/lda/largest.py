@@ -266,7 +266,7 @@ def keep_largest(x, bits, topics, values, pair, n_topics, drop):
         least = min(least, here)
         n_positive += here > 0
     # Those C are at least `least`. If no others are, they are the largest still.
-    limit = np.int32(max(least - 1, 0))
+    limit = np.int32(least - 1 if least > 0 else 0)
     n_above, above, others = _divide(x, bits, limit, bits.shape[0])
     if n_above != n_positive:
         limit = _replace(bits, topics, pair, np.int64(limit), n_above)
