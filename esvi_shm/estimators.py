@@ -93,8 +93,8 @@ class LDA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
         Stop when so many evaluations in a row bring no lower perplexity of `holdout`.
     max_time : float or None
         Seconds of fitting at most.
-    inference, storage, start, route : str
-    cvb0_passes, temper_passes, noise_passes, seed_documents : int or None
+    inference, storage, residual, start, route : str
+    cvb0_passes, temper_passes, noise_passes, seed_documents, topk : int or None
     power : float or None
     leave_out : str or None
     refold_after, repair_after : sequence of int
@@ -179,6 +179,8 @@ class LDA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
         noise_passes: int | None = FitConfig.noise_passes,
         repair_after: Sequence[int] = FitConfig.repair_after,
         storage: str = FitConfig.storage,
+        topk: int | None = FitConfig.topk,
+        residual: str = FitConfig.residual,
         start: str = FitConfig.start,
         seed_documents: int | None = FitConfig.seed_documents,
         start_from: Any = None,
@@ -212,6 +214,8 @@ class LDA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
         self.noise_passes = noise_passes
         self.repair_after = repair_after
         self.storage = storage
+        self.topk = topk
+        self.residual = residual
         self.start = start
         self.seed_documents = seed_documents
         self.start_from = start_from

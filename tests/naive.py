@@ -36,6 +36,8 @@ class Lda:
     inference : str
         vb or cvb0; like `power`, of the tempered updates, and `leave_out` (none, token, pair) it
         may be changed between visits.
+
+    What `keep` says, (C, residual), is done to each new phi of `visit`; see `keep_largest`.
     """
 
     def __init__(
@@ -47,6 +49,7 @@ class Lda:
         inference: str = "vb",
     ) -> None:
         self.inference, self.power, self.leave_out = inference, 1.0, "none"
+        self.keep: tuple[int, str] | None = None
         self.counts = np.asarray(counts, np.float64)
         self.phi = np.array(phi, np.float64)
         self.alpha, self.eta = np.asarray(alpha, np.float64), np.asarray(eta, np.float64)
@@ -75,6 +78,8 @@ class Lda:
             new = responsibilities(
                 self.gamma[d], lambda_[present], pi, self.inference, self.power, amount
             )
+            if self.keep is not None:
+                new = keep_largest(new, *self.keep)
             change = self.counts[d, present, None] * (new - self.phi[d, present])
             self.phi[d, present] = new
             self.gamma[d] += change.sum(axis=0)
@@ -159,6 +164,20 @@ def responsibilities(
 def left_out(counts: np.ndarray, choice: str) -> np.ndarray:
     """m of pairs with these counts."""
     return {"none": 0 * counts, "token": np.minimum(counts, 1), "pair": counts}[choice]
+
+
+def keep_largest(phi: np.ndarray, n_kept: int, residual: str) -> np.ndarray:
+    """The C largest of each row, the rest spread over the others or dropped, shape (n, K)."""
+    kept = np.zeros_like(phi)
+    for row, out in zip(phi, kept, strict=True):
+        largest = sorted(range(len(row)), key=lambda k: -row[k])[:n_kept]
+        out[largest] = row[largest]
+        if residual == "drop":
+            out /= out.sum()
+        elif n_kept < len(row):
+            others = np.setdiff1d(np.arange(len(row)), largest)
+            out[others] = (1 - out.sum()) / len(others)
+    return kept
 
 
 def _x_log_x(x: np.ndarray) -> np.ndarray:

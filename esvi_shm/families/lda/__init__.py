@@ -3,8 +3,9 @@
     theta_d ~ Dirichlet(alpha), beta_k ~ Dirichlet(eta); for each token z ~ theta_d, word ~ beta_z
     q(theta_d) = Dirichlet(gamma_d), q(beta_k) = Dirichlet(lambda_k), q(z) = phi
 
-The updates are in `update`, `margins` and `full`; starts in `starts`; the bound in `bound`. What
-the workers do is in `worker`; here is what the main process does: arrays, start, rests, evaluation.
+The updates are in `update` and the storages `margins`, `full` and `topk`; starts in `starts`; the
+bound in `bound`. What the workers do is in `worker`; here is what the main process does: arrays,
+start, rests, evaluation.
 Word rows are in the order of the blocks: row i is word `word_ids[i]`, and block b has rows
 `block_bounds[b]` to `block_bounds[b + 1]`.
 
@@ -29,7 +30,10 @@ from esvi_shm.families.lda.update import scratch_word_bytes
 from esvi_shm.families.lda.worker import Worker, find_storage
 from esvi_shm.shared.table import ArraySpec
 
-STORAGES = ("margins", "full")
+STORAGES = ("margins", "full", "topk")
+#: What `topk` does with the mass that it does not keep, and of how many topics it keeps one where
+#: no number is given.
+RESIDUALS, TOPICS_A_KEPT_ONE = ("spread", "drop"), 4
 INFERENCES = ("vb", "cvb0", "anneal")
 
 
@@ -57,6 +61,10 @@ class Model:
         choose("storage", config.storage, STORAGES)
         if config.leave_out is not None:
             choose("leave_out", config.leave_out, exclusion.CHOICES)
+        choose("residual", config.residual, RESIDUALS)
+        if config.topk is not None and config.topk > config.n_topics:
+            rule = f"must be at most the number of topics, {config.n_topics}"
+            raise ParameterError("topk", rule, config.topk)
         choose("start", config.start, starts.known())
         if config.seed_documents or config.seed_words or config.start_from is not None:
             choose("start", config.start, starts.from_documents())
@@ -108,6 +116,14 @@ class Model:
             text = "%s %s has no effect: the updates settle after %d of %d passes"
             name = ParameterName("learn_priors")
             found.append((text, name, config.learn_priors, settled, n_passes))
+        if config.storage != "topk":
+            for name, default in (("topk", None), ("residual", RESIDUALS[0])):
+                if getattr(config, name) != default:
+                    names = ParameterName(name), ParameterName("storage")
+                    found.append(("%s has no effect with %s %s", *names, config.storage))
+        elif config.leave_out not in (None, "none"):
+            names = ParameterName("leave_out"), ParameterName("storage")
+            found.append(("%s has no effect with %s topk", *names))
         if config.noise_passes and not config.noise:
             names = ParameterName("noise_passes"), ParameterName("noise")
             found.append(("%s has no effect without %s", *names))
@@ -176,6 +192,13 @@ class Model:
             "word": s.shard_words[worker],
             "pair": s.shard_pairs[worker],
         }
+        n_kept = self.config.topk or -(-K // TOPICS_A_KEPT_ONE)
+        columns: dict[str, tuple[tuple[int, ...], Any]] = {
+            "topic": ((K,), np.float32),
+            "kept topic": ((n_kept,), np.min_scalar_type(K - 1)),
+            "kept": ((n_kept,), np.float32),
+            "one": ((), np.float32),
+        }
         own, others = "worker p", "worker p; everyone while no block is out"
         specs = [
             ArraySpec(
@@ -183,12 +206,13 @@ class Model:
                 "Dirichlet parameters of the shard's documents",
             )
         ]  # fmt: skip
-        for name, what, text in find_storage(self.config.storage).ARRAYS:
-            specs.append(ArraySpec(name, (lengths[what], K), np.float32, own, others, text))
+        for name, what, column, text in find_storage(self.config.storage).ARRAYS:
+            more, dtype = columns[column]
+            shape = (lengths[what], *more)
+            specs.append(ArraySpec(name, shape, dtype, own, others, text))
             if self.config.repair_after:
                 kept = f"{name} as it was before a repair on trial"
-                shape = (lengths[what], K)
-                specs.append(ArraySpec(f"kept_{name}", shape, np.float32, own, own, kept))
+                specs.append(ArraySpec(f"kept_{name}", shape, dtype, own, own, kept))
         return specs
 
     def scratch_bytes(self, most_words: int) -> int:

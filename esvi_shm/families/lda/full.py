@@ -33,8 +33,8 @@ from esvi_shm.families.lda.update import (
 )
 from esvi_shm.vector import dot_1
 
-#: What the storage keeps of phi: array name, what a row is, what it holds.
-ARRAYS = (("phi", "pair", "responsibilities of each (document, word) pair"),)
+#: What the storage keeps of phi; see `margins.ARRAYS`.
+ARRAYS = (("phi", "pair", "topic", "responsibilities of each (document, word) pair"),)
 
 
 @kernel
@@ -67,7 +67,7 @@ def sweep(
         if want_words and r > first_row and (r - first_row) % FLUSH_ROWS == 0:
             if spill.shape[0] == 0:
                 spill = np.zeros((n_words, n_topics))
-            _flush_changes(rows, length, spill)
+            flush_changes(rows, length, spill)
         beat[0] += 1
         gamma_row = gamma[row_doc[r]]
         row_factors_into(gamma_row, theta, rule)
@@ -118,7 +118,7 @@ def sweep(
 
 
 @kernel
-def _flush_changes(rows, length, spill):
+def flush_changes(rows, length, spill):
     """Add the running changes to their float64 sums; start them at 0."""
     n_topics = spill.shape[1]
     for i in range(spill.shape[0]):

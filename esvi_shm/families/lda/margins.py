@@ -52,10 +52,10 @@ from esvi_shm.vector import (
     settle_row,
 )
 
-#: What the storage keeps of phi: array name, what a row is, what it holds.
+#: What the storage keeps of phi: array name, what a row is, what a column is, what it holds.
 ARRAYS = (
-    ("phi_doc", "row", "sum of n phi over the words of a (document, block) row"),
-    ("phi_word", "word", "sum of n phi over the documents of the shard, per word"),
+    ("phi_doc", "row", "topic", "sum of n phi over the words of a (document, block) row"),
+    ("phi_word", "word", "topic", "sum of n phi over the documents of the shard, per word"),
 )
 
 

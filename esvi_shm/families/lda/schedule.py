@@ -60,7 +60,10 @@ class Schedule:
         self.last_power = CVB0_POWER if config.inference == "cvb0" else 1.0
         if config.power is not None:
             self.last_power = config.power
-        self._left_out = exclusion.CHOICES.index(config.leave_out or "pair")
+        # By its own new phi a pair of storage `topk` would leave out what is not kept.
+        default = "none" if config.storage == "topk" else "pair"
+        choice = default if config.storage == "topk" else config.leave_out or default
+        self._left_out = exclusion.CHOICES.index(choice)
         self.leaves_out = self._left_out != exclusion.NONE and config.inference != "vb"
         self.strength = config.noise
         most = VB_NOISE_PASSES if config.inference == "vb" else MOST_NOISE_PASSES

@@ -1,4 +1,4 @@
-"""What both storages of LDA share: factor rows, the pair in the log domain, sums of a visit.
+"""What the storages of LDA share: factor rows, the pair in the log domain, sums of a visit.
 
 One visit updates phi of every pair of a block of words in a shard of documents:
 
@@ -51,6 +51,8 @@ class Scratch(NamedTuple):
     inverse: np.ndarray  # float32 (n words,): 1 / lambda; (0,) where nothing is left out
     own: np.ndarray  # float32 (n,): 1 / gamma of the document at hand
     kept: np.ndarray  # float32 (4 n,): f of the pairs at hand, see `exclusion`
+    products: np.ndarray  # float32 (n,): theta beta of the pair at hand; `topk` only
+    old: np.ndarray  # float32 (n,): its phi before; `topk` only
 
 
 class Rule(NamedTuple):
@@ -70,6 +72,7 @@ class Rule(NamedTuple):
     noise: float  # strength of the noise on the words' factors
     noise_key: int  # of this visit
     leave_out: int  # what is taken out of the counts: a number of `exclusion`
+    drop: bool = False  # of `topk`: what is not kept is dropped, not spread
 
 
 def scratch_word_bytes(n_topics: int, leaves_out: bool) -> int:
@@ -110,6 +113,8 @@ def make_scratch(
         floats(length * most_words if leaves_out else 0),
         floats(length),
         floats(4 * length),
+        floats(length),
+        floats(length),
     )
 
 

@@ -43,7 +43,7 @@ class Worker:
     ) -> None:
         self.model, self.worker, self.corpus, self.shared = model, worker, corpus, shared
         self.storage = find_storage(model.config.storage)
-        names = [name for name, _, _ in self.storage.ARRAYS]
+        names = [name for name, *_ in self.storage.ARRAYS]
         self.shards = [Shard(*(arrays[name] for name in Shard._fields)) for arrays in shards]
         self.phis = [tuple(arrays[name] for name in names) for arrays in shards]
         self.shard, self.phi = self.shards[worker], self.phis[worker]
@@ -118,6 +118,7 @@ class Worker:
             noise=0.0,
             noise_key=0,
             leave_out=exclusion.NONE,
+            drop=self.model.config.residual == "drop",
         )
 
     def _sum_under_alpha(self) -> None:

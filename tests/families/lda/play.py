@@ -26,7 +26,10 @@ class Case:
 
 
 def play(counts: np.ndarray, vocabulary=None, **options) -> SerialFit:
+    """A fit, with one worker and block unless told otherwise; `topk` keeps all topics then."""
     options = {"n_workers": 1, "n_blocks": 1, "inference": "vb", **options}
+    if options.get("storage") == "topk":
+        options = {"topk": options["n_topics"], **options}
     return SerialFit(
         Corpus.from_sparse(counts.astype(np.float32), vocabulary), FitConfig(**options)
     )
@@ -95,13 +98,18 @@ def documents_of(fit: SerialFit, worker: int) -> range:
 
 
 def stored_phi(fit: SerialFit) -> np.ndarray:
-    """phi (D, V, K) of a fit with storage `full`; 0 where there is no count."""
+    """phi (D, V, K) of a fit with storage `full` or `topk`; 0 where there is no count."""
     s = fit.sizes
     phi = np.zeros((s.n_documents, s.n_words, fit.config.n_topics))
     for p, shard in enumerate(fit.shards):
         documents = np.repeat(shard["row_doc"], np.diff(shard["row_ptr"]))
         words = fit.corpus_arrays["word_ids"][shard["word_row"][shard["pair_word"]]]
-        phi[documents_of(fit, p).start + documents, words] = shard["phi"]
+        if fit.config.storage == "full":
+            of_pairs = shard["phi"]
+        else:
+            of_pairs = np.repeat(shard["rest"][:, None].astype(np.float64), phi.shape[2], axis=1)
+            np.put_along_axis(of_pairs, shard["kept_topic"].astype(int), shard["kept"], axis=1)
+        phi[documents_of(fit, p).start + documents, words] = of_pairs
     return phi
 
 
@@ -116,7 +124,7 @@ def margins_of(fit: SerialFit, counts: np.ndarray, phi: np.ndarray) -> tuple[np.
 def look(fit: SerialFit, counts: np.ndarray) -> Seen:
     """All that the fit holds now."""
     s, n_topics = fit.sizes, fit.config.n_topics
-    if fit.config.storage == "full":
+    if fit.config.storage in ("full", "topk"):
         phi_doc, phi_word = margins_of(fit, counts, stored_phi(fit))
     else:
         phi_doc = np.zeros((s.n_documents, s.n_blocks, n_topics))
@@ -142,9 +150,17 @@ def put(fit: SerialFit, counts: np.ndarray, phi: np.ndarray) -> None:
     for p, shard in enumerate(fit.shards):
         first = documents_of(fit, p).start
         words = fit.corpus_arrays["word_ids"][shard["word_row"]]
-        if fit.config.storage == "full":
+        if fit.config.storage in ("full", "topk"):
             documents = np.repeat(shard["row_doc"], np.diff(shard["row_ptr"]))
-            shard["phi"][:] = phi[first + documents, words[shard["pair_word"]]]
+            of_pairs = phi[first + documents, words[shard["pair_word"]]]
+            if fit.config.storage == "full":
+                shard["phi"][:] = of_pairs
+                continue
+            n_kept = shard["kept"].shape[1]
+            shard["kept_topic"][:] = np.argsort(-of_pairs, axis=1, kind="stable")[:, :n_kept]
+            shard["kept"][:] = np.take_along_axis(of_pairs, shard["kept_topic"].astype(int), axis=1)
+            others = 1 - shard["kept"].sum(axis=1, dtype=np.float64)
+            shard["rest"][:] = others / max(fit.config.n_topics - n_kept, 1)
             continue
         shard["phi_word"][:] = phi_word[p, words]
         for b, (lo, hi) in enumerate(pairwise(shard["block_row_ptr"])):
@@ -155,7 +171,7 @@ def put(fit: SerialFit, counts: np.ndarray, phi: np.ndarray) -> None:
 
 
 def oracle_of(fit: SerialFit, counts: np.ndarray) -> naive.Lda:
-    """The oracle at the state of a fit with storage `full`."""
+    """The oracle at the state of a fit with storage `full` or `topk`."""
     eta = np.empty(fit.sizes.n_words)
     eta[fit.corpus_arrays["word_ids"]] = fit.shared["eta"]
     return naive.Lda(counts, stored_phi(fit), fit.shared["alpha"], eta)
@@ -171,7 +187,7 @@ def rule_of(fit: SerialFit, pass_: int) -> tuple[str, float, str]:
     first, done = min(0.8, last), 1.0
     if options.temper_passes:
         done = min(pass_ / options.temper_passes, 1.0)
-    leave_out = options.leave_out or "pair"
+    leave_out = "none" if options.storage == "topk" else options.leave_out or "pair"
     return inference, first + (last - first) * done, leave_out if inference == "cvb0" else "none"
 
 

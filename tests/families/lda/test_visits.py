@@ -19,7 +19,7 @@ from tests.families.lda.play import (
 )
 
 EPSILON = np.finfo(np.float32).eps
-storages = pytest.mark.parametrize("storage", ["margins", "full"])
+storages = pytest.mark.parametrize("storage", ["margins", "full", "topk"])
 
 
 def expected_phi(fit, seen, counts, worker, block, eta_total):
@@ -98,11 +98,11 @@ def test_each_visit_follows_the_equations(storage, case):
 # Small priors, and starts with near ties, multiply the rounding of each pass by the next.
 @given(case=cases(least_prior=0.3, most_count=50, starts=["random"]))
 def test_schedules_give_the_iterates_of_stored_phi(case):
-    full, margins = case.fit(storage="full"), case.fit(storage="margins")
+    full, margins, topk = (case.fit(storage=s) for s in ("full", "margins", "topk"))
     lda = oracle_of(full, case.counts)
     for order in case.orders:
         follow(lda, full, order)
-        for fit in (full, margins):
+        for fit in (full, margins, topk):
             fit.run_pass(order)
             seen = look(fit, case.counts)
             phi_doc, phi_word = margins_of(fit, case.counts, lda.phi)
