@@ -82,6 +82,7 @@ def fit_ours(
     at: Collection[int],
     inference: str,
     power: float | None = None,
+    leave_out: str | None = None,
 ) -> tuple[Any, list[peers.Topics]]:
     """esvi_shm, one worker, a fit for each number of passes; also returns the last result."""
     noted = []
@@ -89,7 +90,7 @@ def fit_ours(
         config = FitConfig(
             n_topics=n_topics, alpha=alpha, eta=eta, n_passes=passes, seed=seed,
             tol=0.0, evaluate_every=0, n_workers=1, inference=inference,
-            power=power,
+            power=power, leave_out=leave_out,
         )  # fmt: skip
         cpu = _Cpu()
         result = engine.fit(corpus, config, cpu)

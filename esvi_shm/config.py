@@ -149,6 +149,9 @@ class FitConfig:
     power : float or None
         Power of the responsibilities' factors from then on; 1: not tempered. None: 1, and 0.9 with
         inference `cvb0`.
+    leave_out : str or None
+        What cvb0 takes out of the counts by which it places a pair: none, token (one of its own),
+        pair (all of them). None: pair.
     refold_after : tuple of int
         Numbers of passes after which all documents are folded in afresh.
     noise : float
@@ -171,6 +174,10 @@ class FitConfig:
         Passes of a short fit.
     repair_after : tuple of int
         Numbers of passes after which topics that are dead or double begin anew, on trial.
+    topk : int or None
+        Responsibilities kept for each pair by storage `topk`. None: a quarter of the topics.
+    residual : str
+        What storage `topk` does with the rest of their mass: spread, drop.
     n_passes : int
     evaluate_every : int
         Passes between evaluations of the bound; 0 evaluates at the end only.
@@ -201,6 +208,7 @@ class FitConfig:
     cvb0_passes: int | None = None
     temper_passes: int | None = None
     power: float | None = None
+    leave_out: str | None = None
     refold_after: tuple[int, ...] = ()
     noise: float = 0.0
     noise_passes: int | None = None
@@ -211,6 +219,8 @@ class FitConfig:
     learn_priors: str = "none"
     symmetric_alpha: bool = False
     storage: str = "margins"
+    topk: int | None = None
+    residual: str = "spread"
     start: str = "seeded"
     seed_documents: int | None = None
     start_from: GivenTopics | None = None
@@ -248,7 +258,7 @@ class FitConfig:
             object.__setattr__(self, name, tuple(np.atleast_1d(getattr(self, name)).tolist()))
             for n in getattr(self, name):
                 _whole(name, n, 1)
-        for name in ("n_workers", "n_blocks", "patience"):
+        for name in ("n_workers", "n_blocks", "patience", "topk"):
             if getattr(self, name) is not None:
                 _whole(name, getattr(self, name), 1)
         if self.power is not None:

@@ -93,9 +93,10 @@ class LDA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
         Stop when so many evaluations in a row bring no lower perplexity of `holdout`.
     max_time : float or None
         Seconds of fitting at most.
-    inference, storage, start, route : str
-    cvb0_passes, temper_passes, noise_passes, dense_passes, seed_documents : int or None
+    inference, storage, residual, start, route : str
+    cvb0_passes, temper_passes, noise_passes, dense_passes, seed_documents, topk : int or None
     power : float or None
+    leave_out : str or None
     refold_after, repair_after : sequence of int
     restarts, restart_passes : int
     noise : float
@@ -172,12 +173,15 @@ class LDA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
         cvb0_passes: int | None = FitConfig.cvb0_passes,
         temper_passes: int | None = FitConfig.temper_passes,
         power: float | None = FitConfig.power,
+        leave_out: str | None = FitConfig.leave_out,
         refold_after: Sequence[int] = FitConfig.refold_after,
         noise: float = FitConfig.noise,
         noise_passes: int | None = FitConfig.noise_passes,
         dense_passes: int | None = FitConfig.dense_passes,
         repair_after: Sequence[int] = FitConfig.repair_after,
         storage: str = FitConfig.storage,
+        topk: int | None = FitConfig.topk,
+        residual: str = FitConfig.residual,
         start: str = FitConfig.start,
         seed_documents: int | None = FitConfig.seed_documents,
         start_from: Any = None,
@@ -205,12 +209,15 @@ class LDA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
         self.cvb0_passes = cvb0_passes
         self.temper_passes = temper_passes
         self.power = power
+        self.leave_out = leave_out
         self.refold_after = refold_after
         self.noise = noise
         self.noise_passes = noise_passes
         self.dense_passes = dense_passes
         self.repair_after = repair_after
         self.storage = storage
+        self.topk = topk
+        self.residual = residual
         self.start = start
         self.seed_documents = seed_documents
         self.start_from = start_from

@@ -111,6 +111,11 @@ def _parser() -> argparse.ArgumentParser:
         "its topics predict best while they are tempered)",
     )  # fmt: skip
     model.add_argument(
+        "--leave-out", metavar="NAME",
+        help="what cvb0 takes out of the counts by which it places a word in a document: pair (all "
+        "of its own tokens there), token (one of them), none (default: pair)",
+    )  # fmt: skip
+    model.add_argument(
         "--refold-after", type=_whole_numbers, default=(), metavar="N,N...",
         help="passes after which all documents are folded in afresh under the topics of then: it "
         "frees those that are stuck in their first topics (default: none)",
@@ -219,8 +224,18 @@ def _parser() -> argparse.ArgumentParser:
     )  # fmt: skip
     engine.add_argument(
         "--storage", default="margins", metavar="NAME",
-        help="margins: sums of phi over documents and over words; full: phi of every pair "
-        "(default: margins)",
+        help="margins: sums of phi over documents and over words; full: phi of every pair; topk: "
+        "the largest --topk of phi of every pair (default: margins)",
+    )  # fmt: skip
+    engine.add_argument(
+        "--topk", type=int, metavar="C",
+        help="topk: responsibilities kept for each pair; fewer take less memory and end at a lower "
+        "ELBO (default: a quarter of the topics)",
+    )  # fmt: skip
+    engine.add_argument(
+        "--residual", default="spread", metavar="NAME",
+        help="topk: what becomes of the mass that is not kept. spread: in equal parts over the "
+        "other topics; drop: the kept ones are divided by their sum (default: spread)",
     )  # fmt: skip
     engine.add_argument(
         "--deterministic", action="store_true",

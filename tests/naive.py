@@ -8,7 +8,11 @@ shares no code with the package. Arrays are dense and in the order of the vocabu
     gamma_dk = alpha_k + sum_v n_dv phi_dvk
     lambda_vk = eta_v + sum_d n_dv phi_dvk,   pi_k = sum_v lambda_vk
 
-and for inference cvb0 the logarithm in place of digamma.
+and for inference cvb0 the logarithm in place of digamma, with m tokens of the pair's own left out:
+
+    m phi = (m / s) w / (1 + (m / s) w (1 / gamma_dk + 1 / lambda_vk)),   w the phi from above,
+
+with s from 1 on, put at its sum over topics twice.
 
 Source: Blei, Ng, Jordan 2003; Hoffman et al. 2013; Zhang et al. 2019, Algorithm 3.
 """
@@ -30,7 +34,10 @@ class Lda:
         Only that of pairs with a count matters.
     alpha, eta : arrays, shapes (K,), (V,)
     inference : str
-        vb or cvb0; like `power`, of the tempered updates, it may be changed between visits.
+        vb or cvb0; like `power`, of the tempered updates, and `leave_out` (none, token, pair) it
+        may be changed between visits.
+
+    What `keep` says, (C, residual), is done to each new phi of `visit`; see `keep_largest`.
     """
 
     def __init__(
@@ -41,7 +48,8 @@ class Lda:
         eta: np.ndarray,
         inference: str = "vb",
     ) -> None:
-        self.inference, self.power = inference, 1.0
+        self.inference, self.power, self.leave_out = inference, 1.0, "none"
+        self.keep: tuple[int, str] | None = None
         self.counts = np.asarray(counts, np.float64)
         self.phi = np.array(phi, np.float64)
         self.alpha, self.eta = np.asarray(alpha, np.float64), np.asarray(eta, np.float64)
@@ -66,7 +74,12 @@ class Lda:
         lambda_ = self.lambda_.copy()
         for d in documents:
             present = words[self.counts[d, words] > 0]
-            new = responsibilities(self.gamma[d], lambda_[present], pi, self.inference, self.power)
+            amount = left_out(self.counts[d, present], self.leave_out)
+            new = responsibilities(
+                self.gamma[d], lambda_[present], pi, self.inference, self.power, amount
+            )
+            if self.keep is not None:
+                new = keep_largest(new, *self.keep)
             change = self.counts[d, present, None] * (new - self.phi[d, present])
             self.phi[d, present] = new
             self.gamma[d] += change.sum(axis=0)
@@ -133,10 +146,38 @@ def responsibilities(
     pi: np.ndarray,
     inference: str = "vb",
     power: float = 1.0,
+    amount: np.ndarray | float = 0.0,
 ) -> np.ndarray:
-    """phi of one document's words, shapes (K,), (n, K), (K,) -> (n, K)."""
+    """phi of one document's words, shapes (K,), (n, K), (K,) -> (n, K).
+
+    `amount`, shape (n,), is what each leaves out of gamma and lambda.
+    """
     log_e = {"vb": psi, "cvb0": np.log}[inference]
-    return softmax(power * (log_e(gamma) + log_e(lambda_) - log_e(pi)), axis=1)
+    w = softmax(power * (log_e(gamma) + log_e(lambda_) - log_e(pi)), axis=1)
+    m, s, phi = np.reshape(amount, (-1, 1)), 1.0, w
+    for _ in range(2):
+        phi = w / (1 + m / s * w * (1 / gamma + 1 / lambda_))
+        s = phi.sum(axis=1, keepdims=True)
+    return phi / s
+
+
+def left_out(counts: np.ndarray, choice: str) -> np.ndarray:
+    """m of pairs with these counts."""
+    return {"none": 0 * counts, "token": np.minimum(counts, 1), "pair": counts}[choice]
+
+
+def keep_largest(phi: np.ndarray, n_kept: int, residual: str) -> np.ndarray:
+    """The C largest of each row, the rest spread over the others or dropped, shape (n, K)."""
+    kept = np.zeros_like(phi)
+    for row, out in zip(phi, kept, strict=True):
+        largest = sorted(range(len(row)), key=lambda k: -row[k])[:n_kept]
+        out[largest] = row[largest]
+        if residual == "drop":
+            out /= out.sum()
+        elif n_kept < len(row):
+            others = np.setdiff1d(np.arange(len(row)), largest)
+            out[others] = (1 - out.sum()) / len(others)
+    return kept
 
 
 def _x_log_x(x: np.ndarray) -> np.ndarray:

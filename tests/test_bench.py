@@ -104,6 +104,7 @@ RUNS = {
     "transform": ["--passes=3", "--repeats=1", "--cores", "1"],
     "priors": ["--passes=20", "--seeds=2", "--holdout=0.3"],
     "end_to_end": ["--passes=2", "--repeats=1"],
+    "topk": ["--passes=4", "--kept", "1", "2", "--residuals", "spread", "drop"],
     "starts": ["--passes=2", "--seeds=2", "--starts", "seeded:2+0.5", "spread"],
 }
 

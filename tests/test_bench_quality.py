@@ -11,6 +11,7 @@ import pytest
 from bench import common, peers, quality, quality_records, quality_report
 from esvi_shm.config import FitConfig
 from esvi_shm.corpus.corpus import Corpus
+from esvi_shm.families.lda import exclusion
 from esvi_shm.families.lda.schedule import Schedule
 
 K = 3
@@ -104,7 +105,7 @@ def test_bootstrap_is_that_of_a_loop(monkeypatch):
 def test_priors_come_from_validation_and_seeds_from_the_test(folder, fits):
     records = run(folder, "--systems", "tomotopy", "--seeds=2")
     grid = [(alpha, eta) for _, alpha, eta, seed, _ in fits if seed == 0]
-    assert sorted(grid) == sorted(itertools.product((0.05, 0.1), (0.01, 0.05, 0.1)))
+    assert sorted(grid) == sorted(itertools.product((0.02, 0.05, 0.1), (0.01, 0.05, 0.1)))
     assert [fit[1:4] for fit in fits if fit[3] > 0] == [(0.1, 0.05, 1)]
     states = [r for r in records if r["part"] == "state"]
     assert {r["steps"] for r in states} == {5, 10, 12}
@@ -137,7 +138,7 @@ def test_our_curve_has_a_fit_for_each_number_of_passes_at_the_best_priors_alone(
     run(folder, "--systems", "vb", "--seeds=2")
     at = {(fit[1:4], fit[4]) for fit in fits}
     assert ((0.05, 0.01, 0), (8,)) in at and ((0.1, 0.05, 0), (5,)) in at
-    assert ((0.1, 0.05, 1), (5, 8)) in at and len(fits) == 8
+    assert ((0.1, 0.05, 1), (5, 8)) in at and len(fits) == 11
 
 
 def test_a_peer_that_is_not_installed_is_left_out_with_the_reason(
@@ -223,9 +224,17 @@ def test_topics_of_a_real_fit_are_those_of_the_words(corpus, monkeypatch):
 
 
 @pytest.mark.parametrize(
-    ("name", "power"), [("cvb0", 0.9), ("cvb0, power 1", 1.0), ("cvb0, power 0.8", 0.8)]
+    ("name", "power", "leave_out"),
+    [
+        ("cvb0", 0.9, exclusion.PAIR),
+        ("cvb0, power 1", 1.0, exclusion.PAIR),
+        ("cvb0, power 0.8", 0.8, exclusion.PAIR),
+        ("cvb0, leaving a token out", 0.9, exclusion.TOKEN),
+        ("cvb0, leaving nothing out", 0.9, exclusion.NONE),
+        ("anneal", 1.0, exclusion.NONE),  # by vb
+    ],
 )
-def test_the_power_that_our_systems_end_with(corpus, monkeypatch, name, power):
+def test_what_our_systems_end_with(corpus, monkeypatch, name, power, leave_out):
     configs = []
 
     def stop(corpus, config, observer):
@@ -235,7 +244,8 @@ def test_the_power_that_our_systems_end_with(corpus, monkeypatch, name, power):
     monkeypatch.setattr(quality.engine, "fit", stop)
     with pytest.raises(InterruptedError):
         quality.fit_ours(corpus, K, 0.1, 0.05, 0, [50], **quality_records.OURS[name])
-    assert Schedule(configs[0]).power(49) == power
+    schedule = Schedule(configs[0])
+    assert (schedule.power(49), schedule.leave_out(49)) == (power, leave_out)
 
 
 def test_a_fit_that_a_signal_cut_short_is_not_kept(corpus, monkeypatch):

@@ -250,6 +250,21 @@ def test_storage_full_is_planned(tmp_path, capsys):
     assert " phi " in told and "phi_doc" not in told
 
 
+def test_storage_topk_is_planned_and_fitted(tmp_path, capsys, caplog):
+    corpus, folder = write_uci(tmp_path), tmp_path / "model"
+    options = "--topics", "3", "--storage", "topk", "--topk", "2", "--residual", "drop"
+    assert fit.main([corpus, *options, "--plan"]) == 0
+    split = [line.split() for line in capsys.readouterr().out.splitlines()]
+    lines = {words[1]: words for words in split if words[0] == "state"}
+    assert lines["kept_topic"][4:6] == ["2", "uint8"] and lines["kept"][4:6] == ["2", "float32"]
+    quick = "--passes", "3", "--workers", "1", "--out", str(folder)
+    assert fit.main([corpus, *options, *quick]) == 0
+    config = json.loads((folder / "summary.json").read_text())["config"]
+    assert (config["storage"], config["topk"], config["residual"]) == ("topk", 2, "drop")
+    assert fit.main([corpus, "--topics", "3", "--topk", "2", "--plan"]) == 0
+    assert "--topk has no effect with --storage margins" in caplog.text
+
+
 def test_more_workers_than_documents_are_clamped_and_said(tmp_path, caplog, capsys):
     arguments = [write_uci(tmp_path, n_documents=2), "--topics", "2", "--workers", "9", "--plan"]
     assert fit.main(arguments) == 0

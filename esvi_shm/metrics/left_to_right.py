@@ -98,7 +98,7 @@ def left_to_right(
     >>> found.documents.tolist(), np.exp(found.log_likelihood).round(4).tolist()
     ([0, 2], [0.0625, 0.75])
     >>> round(found.perplexity, 4), round(found.standard_error, 4)
-    (2.7734, 0.9751)
+    (2.7734, 1.3542)
     """
     if not 0 <= seed < 2**63:
         raise ParameterError("seed", "must be from 0 to 2**63 - 1", seed)

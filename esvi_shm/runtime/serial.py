@@ -122,12 +122,16 @@ def warm_up(config: FitConfig) -> None:
     corpus = Corpus(offsets, words, np.array([1, 2, 1], np.float32), n_words=2)
     alpha = float(np.ravel(config.alpha)[0])
     eta = float(np.ravel(config.eta)[0])
+    # Of numbers of topics only the bytes matter: another type is another kernel.
+    width = np.min_scalar_type(config.n_topics - 1).itemsize
+    n_topics = 2 if width == 1 else 2 ** (4 * width) + 1
     given = config.start_from
     if given is not None:  # others, as small
-        given = GivenTopics(np.ones((2, 1), np.float32), [corpus.word(0), corpus.word(1)], "toy")
+        topics = np.ones((2, n_topics), np.float32)
+        given = GivenTopics(topics, [corpus.word(0), corpus.word(1)], "toy")
     toy = replace(
-        config, n_topics=2, n_workers=1, n_blocks=1, alpha=alpha, eta=eta, start_from=given,
-        seed_words=(),
+        config, n_topics=n_topics, topk=None, n_workers=1, n_blocks=1, alpha=alpha, eta=eta,
+        start_from=given, seed_words=(),
     )  # fmt: skip
     # Whatever comes only after some passes comes now.
     toy = replace(toy, cvb0_passes=0, temper_passes=0)

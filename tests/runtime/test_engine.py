@@ -48,6 +48,16 @@ def test_every_route_and_storage(threaded_fit, route, storage, n_workers):
     assert [round(r.passes) for r in ended.result.history] == [7, 14, 20]
 
 
+@pytest.mark.parametrize("residual", ["spread", "drop"])
+@pytest.mark.parametrize("route", ROUTES)
+def test_every_route_keeps_the_largest(threaded_fit, route, residual):
+    ended = threaded_fit(
+        route=route, storage="topk", topk=2, residual=residual, n_workers=3, n_passes=20,
+        evaluate_every=7,
+    )  # fmt: skip
+    assert_right(ended, 20)
+
+
 @pytest.mark.parametrize(
     ("route", "storage", "n_workers"),
     [("lap", "margins", 3), ("ring", "full", 2), ("random", "margins", 1), ("balanced", "full", 2)],
@@ -193,7 +203,7 @@ def test_numbers_are_lowered_to_what_there_is_work_for(threaded_fit):
     [
         ({"route": "tour"}, "route must be one of balanced, lap, random, ring, got 'tour'"),
         ({"route": "random", "deterministic": True}, "route must be lap or ring in a determinis"),
-        ({"storage": "disk"}, "storage must be one of full, margins, got 'disk'"),
+        ({"storage": "disk"}, "storage must be one of full, margins, topk, got 'disk'"),
         ({"start": "cold"}, "start must be one of random, scikit-learn, seeded, spread, got"),
         ({"family": "x"}, "family must be one of lda, got 'x'"),
         (
@@ -201,6 +211,8 @@ def test_numbers_are_lowered_to_what_there_is_work_for(threaded_fit):
             "cvb0_passes must be less than the 7 passes of anneal .*, got 7",
         ),
         ({"inference": "em"}, "inference must be one of anneal, cvb0, vb, got 'em'"),
+        ({"leave_out": "word"}, "leave_out must be one of none, pair, token, got 'word'"),
+        ({"leave_out": 1}, "leave_out must be one of none, pair, token, got 1"),
         ({"alpha": np.ones(2)}, r"alpha must be a number or have 3 values, got \(2,\)"),
         ({"eta": np.ones(2)}, r"eta must be a number or have 24 values, got \(2,\)"),
     ],
@@ -219,6 +231,8 @@ def test_bad_names_are_refused_before_anything_is_allocated(threaded_fit, option
             {"inference": "cvb0", "cvb0_passes": 0},
             ["cvb0_passes has no effect with inference cvb0"],
         ),
+        ({"inference": "vb", "leave_out": "token"}, ["leave_out has no effect with inference vb"]),
+        ({"inference": "anneal", "leave_out": "pair"}, []),
         ({"inference": "anneal", "cvb0_passes": 6}, []),
         ({"inference": "anneal", "cvb0_passes": 3, "n_passes": 0}, []),
         ({"temper_passes": 7}, []),

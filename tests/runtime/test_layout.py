@@ -37,7 +37,7 @@ def test_total_bytes_are_the_sum_of_all_arrays(case):
     assert fit.layout.total_bytes == n_bytes
 
 
-@pytest.mark.parametrize("storage", ["margins", "full"])
+@pytest.mark.parametrize("storage", ["margins", "full", "topk"])
 def test_the_plan_lists_every_array_once(storage):
     config = FitConfig(n_topics=3, n_workers=2, n_blocks=4, storage=storage)
     layout = plan(Corpus.from_sparse(COUNTS), config)

@@ -3,8 +3,9 @@
     theta_d ~ Dirichlet(alpha), beta_k ~ Dirichlet(eta); for each token z ~ theta_d, word ~ beta_z
     q(theta_d) = Dirichlet(gamma_d), q(beta_k) = Dirichlet(lambda_k), q(z) = phi
 
-The updates are in `update`, `margins` and `full`; starts in `starts`; the bound in `bound`. What
-the workers do is in `worker`; here is what the main process does: arrays, start, rests, evaluation.
+The updates are in `update` and the storages `margins`, `full` and `topk`; starts in `starts`; the
+bound in `bound`. What the workers do is in `worker`; here is what the main process does: arrays,
+start, rests, evaluation.
 Word rows are in the order of the blocks: row i is word `word_ids[i]`, and block b has rows
 `block_bounds[b]` to `block_bounds[b + 1]`.
 
@@ -21,7 +22,7 @@ from esvi_shm.config import FitConfig, choose, prior_vector
 from esvi_shm.corpus.corpus import Corpus
 from esvi_shm.errors import ParameterError, ParameterName
 from esvi_shm.families.contract import Arrays, Bound, Judge, Sizes
-from esvi_shm.families.lda import active, bound, priors, repair, starts
+from esvi_shm.families.lda import active, bound, exclusion, priors, repair, starts
 from esvi_shm.families.lda.repair import TRIAL_PASSES
 from esvi_shm.families.lda.schedule import Schedule
 from esvi_shm.families.lda.starts import _given
@@ -29,7 +30,10 @@ from esvi_shm.families.lda.update import scratch_word_bytes
 from esvi_shm.families.lda.worker import Worker, find_storage
 from esvi_shm.shared.table import ArraySpec
 
-STORAGES = ("margins", "full")
+STORAGES = ("margins", "full", "topk")
+#: What `topk` does with the mass that it does not keep, and of how many topics it keeps one where
+#: no number is given.
+RESIDUALS, TOPICS_A_KEPT_ONE = ("spread", "drop"), 4
 INFERENCES = ("vb", "cvb0", "anneal")
 
 
@@ -55,6 +59,12 @@ class Model:
     def check(config: FitConfig, has_judge: bool = True) -> None:
         choose("inference", config.inference, INFERENCES)
         choose("storage", config.storage, STORAGES)
+        if config.leave_out is not None:
+            choose("leave_out", config.leave_out, exclusion.CHOICES)
+        choose("residual", config.residual, RESIDUALS)
+        if config.topk is not None and config.topk > config.n_topics:
+            rule = f"must be at most the number of topics, {config.n_topics}"
+            raise ParameterError("topk", rule, config.topk)
         choose("start", config.start, starts.known())
         if config.seed_documents or config.seed_words or config.start_from is not None:
             choose("start", config.start, starts.from_documents())
@@ -84,6 +94,9 @@ class Model:
         if config.cvb0_passes is not None and config.inference != "anneal":
             names = ParameterName("cvb0_passes"), ParameterName("inference")
             found.append(("%s has no effect with %s %s", *names, config.inference))
+        if config.leave_out is not None and config.inference == "vb":
+            names = ParameterName("leave_out"), ParameterName("inference")
+            found.append(("%s has no effect with %s vb", *names))
         if (config.temper_passes or 0) > n_passes:
             found.append(
                 (
@@ -111,6 +124,14 @@ class Model:
                 if not takes_it:
                     names = ParameterName("dense_passes"), ParameterName(other)
                     found.append(("%s has no effect with %s %s", *names, value))
+        if config.storage != "topk":
+            for name, default in (("topk", None), ("residual", RESIDUALS[0])):
+                if getattr(config, name) != default:
+                    names = ParameterName(name), ParameterName("storage")
+                    found.append(("%s has no effect with %s %s", *names, config.storage))
+        elif config.leave_out not in (None, "none"):
+            names = ParameterName("leave_out"), ParameterName("storage")
+            found.append(("%s has no effect with %s topk", *names))
         if config.noise_passes and not config.noise:
             names = ParameterName("noise_passes"), ParameterName("noise")
             found.append(("%s has no effect without %s", *names))
@@ -179,6 +200,13 @@ class Model:
             "word": s.shard_words[worker],
             "pair": s.shard_pairs[worker],
         }
+        n_kept = self.config.topk or -(-K // TOPICS_A_KEPT_ONE)
+        columns: dict[str, tuple[tuple[int, ...], Any]] = {
+            "topic": ((K,), np.float32),
+            "kept topic": ((n_kept,), np.min_scalar_type(K - 1)),
+            "kept": ((n_kept,), np.float32),
+            "one": ((), np.float32),
+        }
         own, others = "worker p", "worker p; everyone while no block is out"
         specs = [
             ArraySpec(
@@ -186,20 +214,22 @@ class Model:
                 "Dirichlet parameters of the shard's documents",
             )
         ]  # fmt: skip
-        for name, what, text in find_storage(self.config.storage).ARRAYS:
-            specs.append(ArraySpec(name, (lengths[what], K), np.float32, own, others, text))
+        for name, what, column, text in find_storage(self.config.storage).ARRAYS:
+            more, dtype = columns[column]
+            shape = (lengths[what], *more)
+            specs.append(ArraySpec(name, shape, dtype, own, others, text))
             if self.config.repair_after:
                 kept = f"{name} as it was before a repair on trial"
-                shape = (lengths[what], K)
-                specs.append(ArraySpec(f"kept_{name}", shape, np.float32, own, own, kept))
+                specs.append(ArraySpec(f"kept_{name}", shape, dtype, own, own, kept))
         return specs
 
     def scratch_bytes(self, most_words: int) -> int:
         # What a visit needs (`update.make_scratch`), and float64 sums where its rows are many.
-        bytes_a_word = scratch_word_bytes(self.config.n_topics) + 8 * self.config.n_topics
+        n_topics = self.config.n_topics
+        row = scratch_word_bytes(n_topics, self.schedule.leaves_out) + 8 * n_topics
         if self.config.dense_passes is not None:
-            bytes_a_word += active.word_bytes(self.config.n_topics)
-        return most_words * bytes_a_word
+            row += active.word_bytes(n_topics)
+        return most_words * row
 
     def initialise(self, corpus: Arrays, shared: Arrays) -> None:
         shared["alpha"][:] = self.alpha

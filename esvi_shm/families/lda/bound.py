@@ -192,7 +192,7 @@ def combine(
     alpha, eta, pi : float64 arrays, shapes (K,), (V,), (K,)
     n_documents : int
     cvb0 : bool
-        Whether the objective is J, not F.
+        Whether the objective is J, not F. Updates that leave something out do not climb it.
     power : float
         Of the last updates. phi proportional to (theta beta)**power is the best one for an
         objective in which its entropy weighs 1 / power.

@@ -10,6 +10,14 @@ paper states its algorithm on phi, and as a check of `margins`.
 import numpy as np
 
 from esvi_shm.compile import kernel
+from esvi_shm.families.lda.exclusion import (
+    NONE,
+    amount_of,
+    inverse_row_into,
+    inverse_words_into,
+    leave_out_of,
+    weigh_1,
+)
 from esvi_shm.families.lda.starts.random import random_phi_into
 from esvi_shm.families.lda.update import (
     FLUSH_ROWS,
@@ -25,8 +33,8 @@ from esvi_shm.families.lda.update import (
 )
 from esvi_shm.vector import dot_1
 
-#: What the storage keeps of phi: array name, what a row is, what it holds.
-ARRAYS = (("phi", "pair", "responsibilities of each (document, word) pair"),)
+#: What the storage keeps of phi; see `margins.ARRAYS`.
+ARRAYS = (("phi", "pair", "topic", "responsibilities of each (document, word) pair"),)
 
 
 @kernel
@@ -44,6 +52,9 @@ def sweep(
     block_word_ptr = shard.block_word_ptr
     rows, theta, total = scratch.rows, scratch.theta, scratch.total
     pair_phi, beat = scratch.pair_phi, scratch.beat
+    own, inverse, kept = scratch.own, scratch.inverse, scratch.kept
+    excluding = rule.leave_out != NONE
+    kept[:] = 1.0
     stored = phi[0]
     n_topics = gamma.shape[1]
     length = theta.shape[0]
@@ -56,10 +67,12 @@ def sweep(
         if want_words and r > first_row and (r - first_row) % FLUSH_ROWS == 0:
             if spill.shape[0] == 0:
                 spill = np.zeros((n_words, n_topics))
-            _flush_changes(rows, length, spill)
+            flush_changes(rows, length, spill)
         beat[0] += 1
         gamma_row = gamma[row_doc[r]]
         row_factors_into(gamma_row, theta, rule)
+        if excluding:
+            inverse_row_into(gamma_row, own)
         total[:] = 0.0
         for j in range(row_ptr[r], row_ptr[r + 1]):
             i = pair_word[j] - first_word
@@ -68,11 +81,15 @@ def sweep(
             change = rows[at + length : at + 2 * length]
             count = pair_count[j]
             old = stored[j]
-            (s,) = dot_1(theta, rows, (at,), length)
+            s_of_1 = dot_1(theta, rows, (at,), length)
+            amount = amount_of(count, rule.leave_out)
+            if excluding and s_of_1[0] >= TINY:
+                s_of_1 = weigh_1(theta, own, rows, inverse, (at,), (amount,), s_of_1, kept, length)
+            s = s_of_1[0]
             if s >= TINY:
                 scale = np.float32(1.0) / s
                 for k in range(n_topics):
-                    new = theta[k] * factor[k] * scale
+                    new = theta[k] * factor[k] * kept[k] * scale
                     total[k] += count * (new - old[k])
                     change[k] += count * (new - old[k])
                     old[k] = new
@@ -85,6 +102,9 @@ def sweep(
                     rule,
                     pair_phi,
                 )
+                if excluding:
+                    word_lambda = lambda_[word_row[first_word + i]]
+                    leave_out_of(pair_phi, gamma_row, word_lambda, np.float64(amount))
                 for k in range(n_topics):
                     new = np.float32(pair_phi[k])
                     total[k] += count * (new - old[k])
@@ -98,7 +118,7 @@ def sweep(
 
 
 @kernel
-def _flush_changes(rows, length, spill):
+def flush_changes(rows, length, spill):
     """Add the running changes to their float64 sums; start them at 0."""
     n_topics = spill.shape[1]
     for i in range(spill.shape[0]):
@@ -166,6 +186,8 @@ def visit(
     else:
         topic_factors_into(pi_others, pi_rows[worker], worker, rule, log_topic, factor)
         word_factors_into(lambda_, word_row, first, last, factor, rule, rows)
+        if rule.leave_out != NONE:
+            inverse_words_into(lambda_, word_row, first, last, factor.shape[0], scratch.inverse)
     bound, spill = sweep(
         shard,
         block,

@@ -11,6 +11,20 @@ are the ground truth: gamma, lambda and pi are their sums plus the priors.
 import numpy as np
 
 from esvi_shm.compile import kernel
+from esvi_shm.families.lda.exclusion import (
+    NONE,
+    amount_of,
+    inverse_row_into,
+    inverse_words_into,
+    kept_entropy,
+    leave_out_of,
+    mix_both_kept_1,
+    mix_both_kept_4,
+    mix_kept_1,
+    mix_kept_4,
+    weigh_1,
+    weigh_4,
+)
 from esvi_shm.families.lda.starts.random import random_phi_into
 from esvi_shm.families.lda.update import (
     FLUSH_ROWS,
@@ -38,10 +52,10 @@ from esvi_shm.vector import (
     settle_row,
 )
 
-#: What the storage keeps of phi: array name, what a row is, what it holds.
+#: What the storage keeps of phi: array name, what a row is, what a column is, what it holds.
 ARRAYS = (
-    ("phi_doc", "row", "sum of n phi over the words of a (document, block) row"),
-    ("phi_word", "word", "sum of n phi over the documents of the shard, per word"),
+    ("phi_doc", "row", "topic", "sum of n phi over the words of a (document, block) row"),
+    ("phi_word", "word", "topic", "sum of n phi over the documents of the shard, per word"),
 )
 
 
@@ -57,6 +71,9 @@ def sweep(
         new = theta * ((n / s) @ beta)                   # sum over v of n phi
         gamma[d] += new - phi_doc[r]; phi_doc[r] = new   # but see update.Rule
         sums += outer(n / s, theta)                      # settle_words turns it into phi_word
+
+    Where the rule leaves something out, theta beta of each pair is multiplied by its f
+    (`exclusion`) in all of these.
 
     Parameters
     ----------
@@ -81,7 +98,7 @@ def sweep(
     -------
     float
         The entropy of phi but for - sum phi_word log beta, which `settle_words` adds:
-        sum n log s - sum phi_doc log theta. 0 without `want_entropy`.
+        sum n log s - sum phi_doc log theta - sum n phi log f. 0 without `want_entropy`.
     float64 array, shape (words, K) or (0, K)
         What belongs to the words' sums beside the running ones.
     """
@@ -91,6 +108,8 @@ def sweep(
     block_word_ptr = shard.block_word_ptr
     rows, theta, total = scratch.rows, scratch.theta, scratch.total
     norms, pair_phi, beat = scratch.norms, scratch.pair_phi, scratch.beat
+    own, inverse, kept = scratch.own, scratch.inverse, scratch.kept
+    excluding = rule.leave_out != NONE
     phi_doc = phi[0]
     n_topics = gamma.shape[1]
     length = theta.shape[0]
@@ -110,6 +129,8 @@ def sweep(
         beat[0] += 1
         gamma_row = gamma[row_doc[r]]
         row_factors_into(gamma_row, theta, rule)
+        if excluding:
+            inverse_row_into(gamma_row, own)
         if r + 1 < block_row_ptr[block + 1]:
             prefetch_row(gamma, row_doc[r + 1])
             prefetch_row(phi_doc, r + 1)
@@ -125,6 +146,14 @@ def sweep(
                     stride * (pair_word[j + 3] - first_word),
                 )
                 s = dot_4(theta, rows, at, length)
+                if excluding and min(min(s[0], s[1]), min(s[2], s[3])) >= TINY:
+                    amounts = (
+                        amount_of(pair_count[j], rule.leave_out),
+                        amount_of(pair_count[j + 1], rule.leave_out),
+                        amount_of(pair_count[j + 2], rule.leave_out),
+                        amount_of(pair_count[j + 3], rule.leave_out),
+                    )
+                    s = weigh_4(theta, own, rows, inverse, at, amounts, s, kept, length)
                 norms[j - row_ptr[r]] = s[0]
                 norms[j + 1 - row_ptr[r]] = s[1]
                 norms[j + 2 - row_ptr[r]] = s[2]
@@ -136,7 +165,17 @@ def sweep(
                         pair_count[j + 2] / s[2],
                         pair_count[j + 3] / s[3],
                     )
-                    if want_words:
+                    if excluding:
+                        if want_words:
+                            mix_both_kept_4(theta, total, rows, kept, at, weights, length)
+                        else:
+                            mix_kept_4(theta, total, rows, kept, at, weights, length)
+                        if want_entropy:
+                            for i in range(4):
+                                bound += kept_entropy(
+                                    theta, rows, at[i], kept, length * i, weights[i], n_topics
+                                )
+                    elif want_words:
                         mix_both_4(theta, total, rows, at, weights, length)
                     else:
                         mix_4(theta, total, rows, at, weights, length)
@@ -144,10 +183,22 @@ def sweep(
                     continue
             # One pair: the last ones of a row, and each of a four with one in the log domain.
             at_1 = (stride * (pair_word[j] - first_word),)
-            (s_1,) = dot_1(theta, rows, at_1, length)
+            s_of_1 = dot_1(theta, rows, at_1, length)
+            amount = amount_of(pair_count[j], rule.leave_out)
+            if excluding and s_of_1[0] >= TINY:
+                s_of_1 = weigh_1(theta, own, rows, inverse, at_1, (amount,), s_of_1, kept, length)
+            s_1 = s_of_1[0]
             if s_1 >= TINY:
                 norms[j - row_ptr[r]] = s_1
-                if want_words:
+                if excluding:
+                    weight_1 = (pair_count[j] / s_1,)
+                    if want_words:
+                        mix_both_kept_1(theta, total, rows, kept, at_1, weight_1, length)
+                    else:
+                        mix_kept_1(theta, total, rows, kept, at_1, weight_1, length)
+                    if want_entropy:
+                        bound += kept_entropy(theta, rows, at_1[0], kept, 0, weight_1[0], n_topics)
+                elif want_words:
                     mix_both_1(theta, total, rows, at_1, (pair_count[j] / s_1,), length)
                 else:
                     mix_1(theta, total, rows, at_1, (pair_count[j] / s_1,), length)
@@ -165,6 +216,9 @@ def sweep(
                     rule,
                     pair_phi,
                 )
+                if excluding:
+                    word_lambda = lambda_[word_row[first_word + i]]
+                    leave_out_of(pair_phi, gamma_row, word_lambda, np.float64(amount))
                 count = np.float64(pair_count[j])
                 for k in range(n_topics):
                     extra[k] += count * pair_phi[k]
@@ -280,6 +334,8 @@ def visit(
     else:
         topic_factors_into(pi_others, pi_rows[worker], worker, rule, log_topic, factor)
         word_factors_into(lambda_, word_row, first, last, factor, rule, rows)
+        if rule.leave_out != NONE:
+            inverse_words_into(lambda_, word_row, first, last, factor.shape[0], scratch.inverse)
     bound, spill = sweep(
         shard,
         block,

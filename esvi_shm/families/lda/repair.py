@@ -16,7 +16,7 @@ Source: moves of this kind in Ueda et al. 2000 and Hughes and Sudderth 2013; Art
 Vassilvitskii 2007.
 """
 
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -63,15 +63,18 @@ def take_over(phi: tuple[np.ndarray, ...], moves: np.ndarray) -> None:
                 array[:, less] = 0.0
 
 
-def lend(rows: np.ndarray, topics: np.ndarray) -> None:
+def lend(phi: tuple[np.ndarray, ...], topics: np.ndarray, n_topics: int) -> None:
     """Have each row lend `LENT` of its sum to some topics, in equal parts; in place.
 
     Parameters
     ----------
-    rows : float32 array, shape (n, K)
-        What gamma is the sum of: the first array of a storage.
+    phi : tuple of float32 arrays, shapes (n, K)
+        What a storage keeps; gamma is the sum of the first, which is changed.
     topics : int array
+    n_topics : int
+        K.
     """
+    rows = phi[0]
     sums = rows.sum(axis=1)
     rows *= np.float32(1.0 - LENT)
     rows[:, topics] += (LENT / len(topics) * sums)[:, None].astype(np.float32)
@@ -162,7 +165,7 @@ class Repairer:
 
     def __init__(self, worker: "Worker", state: Arrays) -> None:
         self.worker, self.shared = worker, worker.shared
-        self.kept = [state[f"kept_{name}"] for name, _, _ in worker.storage.ARRAYS]
+        self.kept = [state[f"kept_{name}"] for name, *_ in worker.storage.ARRAYS]
 
     @property
     def freed(self) -> np.ndarray:
@@ -171,6 +174,10 @@ class Repairer:
 
     def command(self, name: str) -> None:
         getattr(self, f"_{name}")()
+
+    def _of_storage(self, name: str) -> Callable[..., None]:
+        """`take_over` or `lend`, as the storage needs it."""
+        return getattr(self.worker.storage, name, globals()[name])
 
     def _keep(self) -> None:
         for kept, array in zip(self.kept, self.worker.phi, strict=True):
@@ -203,7 +210,7 @@ class Repairer:
             )
 
     def _take_over(self) -> None:
-        take_over(self.worker.phi, self.shared["moves"])
+        self._of_storage("take_over")(self.worker.phi, self.shared["moves"])
 
     def _smooth_freed(self) -> None:
         tokens, freed = self.worker.corpus["word_tokens"], self.freed
@@ -219,5 +226,5 @@ class Repairer:
             rows[:, freed] = self.shared["eta"][first:last, None] + size * rows[:, freed]
 
     def _fold_in_freed(self) -> None:
-        lend(self.worker.phi[0], self.freed)
+        self._of_storage("lend")(self.worker.phi, self.freed, self.worker.gamma.shape[1])
         self.worker.fold_in(FOLD_SWEEPS)

@@ -9,6 +9,9 @@ first topic that suits it (deterministic annealing; Ueda and Nakano 1998, Katahi
 Under `cvb0` it ends at 0.9: its topics predict best while they are still tempered
 (`bench/RESULTS.md`), and climb J with the entropy of phi weighted by 1 / power.
 
+cvb0 leaves a pair's own share out of the counts (see `exclusion`): its topics predict better then,
+and vb goes on from them to a higher bound.
+
 Noise (see `noise`) goes down to 0 over its passes in the same way.
 
 cvb0 first and then vb reaches a better optimum of vb's own bound than vb does, and predicts
@@ -16,6 +19,7 @@ unseen text nearly as well as cvb0 (or better); tempering helps both.
 """
 
 from esvi_shm.config import FitConfig
+from esvi_shm.families.lda import exclusion
 
 #: The power in the first tempered pass.
 FIRST_POWER = 0.8
@@ -58,6 +62,11 @@ class Schedule:
         self.last_power = CVB0_POWER if config.inference == "cvb0" else 1.0
         if config.power is not None:
             self.last_power = config.power
+        # By its own new phi a pair of storage `topk` would leave out what is not kept.
+        default = "none" if config.storage == "topk" else "pair"
+        choice = default if config.storage == "topk" else config.leave_out or default
+        self._left_out = exclusion.CHOICES.index(choice)
+        self.leaves_out = self._left_out != exclusion.NONE and config.inference != "vb"
         self.strength = config.noise
         most = VB_NOISE_PASSES if config.inference == "vb" else MOST_NOISE_PASSES
         self.noise_passes = min(most, 3 * config.n_passes // 5)
@@ -80,6 +89,10 @@ class Schedule:
         first = min(FIRST_POWER, self.last_power)
         return first + (self.last_power - first) * pass_ / self.temper_passes
 
+    def leave_out(self, pass_: int) -> int:
+        """What a pair leaves out of the counts in a pass (from 0): a number of `exclusion`."""
+        return self._left_out if self.cvb0(pass_) else exclusion.NONE
+
     def noise(self, pass_: int) -> float:
         """The strength of the noise in a pass (from 0)."""
         if pass_ >= self.noise_passes:
@@ -96,7 +109,7 @@ class Schedule:
         return TOLERANCE
 
     def rule(self, pass_: int) -> tuple[bool, float, float]:
-        """All that a pass (from 0) is made by: cvb0, power, noise."""
+        """What a pass (from 0) is made by: cvb0, which says what is left out too; power; noise."""
         return self.cvb0(pass_), self.power(pass_), self.noise(pass_)
 
     @property

@@ -25,6 +25,7 @@ from typing import NamedTuple
 import numpy as np
 
 from esvi_shm.compile import kernel
+from esvi_shm.families.lda.exclusion import NONE
 from esvi_shm.families.lda.update import TINY, Rule, phi_by_logs_into, row_factors_into
 from esvi_shm.special import digamma, log
 from esvi_shm.vector import dot_1, dot_4, mix_1, mix_4, padded
@@ -62,7 +63,7 @@ def frozen(array: np.ndarray, dtype: type) -> np.ndarray:
 def make_rule(alpha: np.ndarray, cvb0: bool, power: float = 1.0) -> Rule:
     """The rule of unseen documents: there is no prior of topics and no noise."""
     nothing = frozen(np.zeros(0), np.float32), frozen(np.zeros(0), np.int32)
-    return Rule(frozen(alpha, np.float32), nothing[0], 0.0, cvb0, power, nothing[1], 0.0, 0)
+    return Rule(frozen(alpha, np.float32), nothing[0], 0.0, cvb0, power, nothing[1], 0.0, 0, NONE)
 
 
 def given_topics(beta: np.ndarray) -> Topics:

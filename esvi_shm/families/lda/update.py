@@ -1,12 +1,12 @@
-"""What both storages of LDA share: factor rows, the pair in the log domain, sums of a visit.
+"""What the storages of LDA share: factor rows, the pair in the log domain, sums of a visit.
 
 One visit updates phi of every pair of a block of words in a shard of documents:
 
     phi_dvk  is proportional to  E(gamma_dk) E(lambda_vk) / E(pi_k),      E(x) = exp(digamma(x))
 
-With inference `cvb0`, E(x) = x: collapsed variational Bayes with a zero-order expansion and
-without taking a token's own share out of the counts, which is also expectation maximisation for
-the most probable theta and beta under Dirichlet(alpha + 1) and Dirichlet(eta + 1).
+With inference `cvb0`, E(x) = x: collapsed variational Bayes with a zero-order expansion. A pair's
+own share is taken out of the counts by `exclusion`; where it is not, this is also expectation
+maximisation for the most probable theta and beta under Dirichlet(alpha + 1), Dirichlet(eta + 1).
 
 It is split as theta_dk = E(gamma_dk), once per (document, block), and
 beta_vk = E(lambda_vk) / E(pi_k), once per (word, visit). Scaling a document's or a word's row
@@ -48,6 +48,11 @@ class Scratch(NamedTuple):
     beat: np.ndarray  # int64 (1,), shared: counts rows done, a sign of life
     log_topic: np.ndarray  # float64 (K,): -log E(pi), tempered
     factor: np.ndarray  # float32 (n,): 1 / E(pi), relative
+    inverse: np.ndarray  # float32 (n words,): 1 / lambda; (0,) where nothing is left out
+    own: np.ndarray  # float32 (n,): 1 / gamma of the document at hand
+    kept: np.ndarray  # float32 (4 n,): f of the pairs at hand, see `exclusion`
+    products: np.ndarray  # float32 (n,): theta beta of the pair at hand; `topk` only
+    old: np.ndarray  # float32 (n,): its phi before; `topk` only
 
 
 class Rule(NamedTuple):
@@ -66,23 +71,29 @@ class Rule(NamedTuple):
     word_ids: np.ndarray  # int32 (V,), by word row
     noise: float  # strength of the noise on the words' factors
     noise_key: int  # of this visit
+    leave_out: int  # what is taken out of the counts: a number of `exclusion`
+    drop: bool = False  # of `topk`: what is not kept is dropped, not spread
     # For `active` alone:
     most_alpha: np.float32 = np.float32(0.0)  # the largest of alpha
     tolerance: np.float32 = np.float32(0.0)  # share of a pair's tokens outside its topics
 
 
-def scratch_word_bytes(n_topics: int) -> int:
+def scratch_word_bytes(n_topics: int, leaves_out: bool) -> int:
     """Bytes of scratch for each word of a block: all that is large."""
-    return 2 * padded(n_topics) * 4
+    return (3 if leaves_out else 2) * padded(n_topics) * 4
 
 
-def make_scratch(most_words: int, most_pairs: int, n_topics: int, beat: np.ndarray) -> Scratch:
+def make_scratch(
+    most_words: int, most_pairs: int, n_topics: int, beat: np.ndarray, leaves_out: bool
+) -> Scratch:
     """Scratch for blocks of up to `most_words` words and rows of up to `most_pairs` pairs.
 
     Parameters
     ----------
     most_words, most_pairs, n_topics : int
     beat : int64 array, shape (1,)
+    leaves_out : bool
+        Whether some rule takes a pair's own share out.
     """
     length = padded(n_topics)
     line = 64 // 4
@@ -101,6 +112,11 @@ def make_scratch(most_words: int, most_pairs: int, n_topics: int, beat: np.ndarr
         np.zeros(n_topics),
         beat,
         np.zeros(n_topics),
+        floats(length),
+        floats(length * most_words if leaves_out else 0),
+        floats(length),
+        floats(4 * length),
+        floats(length),
         floats(length),
     )
 
@@ -213,7 +229,7 @@ def given_factors_into(topics, word_row, first, last, rows, length):
 def phi_by_logs_into(gamma_row, word_row, log_topic, given, rule, phi):
     """phi of one pair by log-sum-exp, in float64; returns log of the normaliser.
 
-    `word_row` is a row of lambda, or (`given`) of point topics.
+    `word_row` is a row of lambda, or (`given`) of point topics. Nothing is left out.
     """
     n_topics = gamma_row.shape[0]
     largest = -np.inf

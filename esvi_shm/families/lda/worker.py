@@ -9,7 +9,7 @@ import numpy as np
 
 from esvi_shm.corpus.shard import Shard
 from esvi_shm.families.contract import Arrays
-from esvi_shm.families.lda import active, bound, margins, priors, repair
+from esvi_shm.families.lda import active, bound, exclusion, margins, priors, repair
 from esvi_shm.families.lda.noise import visit_key
 from esvi_shm.families.lda.starts import _documents
 from esvi_shm.families.lda.update import Rule, make_scratch
@@ -43,7 +43,7 @@ class Worker:
     ) -> None:
         self.model, self.worker, self.corpus, self.shared = model, worker, corpus, shared
         self.storage = find_storage(model.config.storage)
-        names = [name for name, _, _ in self.storage.ARRAYS]
+        names = [name for name, *_ in self.storage.ARRAYS]
         self.shards = [Shard(*(arrays[name] for name in Shard._fields)) for arrays in shards]
         self.phis = [tuple(arrays[name] for name in names) for arrays in shards]
         self.shard, self.phi = self.shards[worker], self.phis[worker]
@@ -60,6 +60,7 @@ class Worker:
             most_pairs=int(np.diff(self.shard.row_ptr).max(initial=0)),
             n_topics=model.config.n_topics,
             beat=beat,
+            leaves_out=model.schedule.leaves_out,
         )
         self.repairer = None
         if model.config.repair_after:
@@ -71,8 +72,9 @@ class Worker:
         schedule = self.model.schedule
         noise = schedule.noise(pass_)
         self.rule = self.rule._replace(
-            cvb0=schedule.cvb0(pass_), power=schedule.power(pass_), noise=noise
-        )
+            cvb0=schedule.cvb0(pass_), power=schedule.power(pass_), noise=noise,
+            leave_out=schedule.leave_out(pass_),
+        )  # fmt: skip
         tolerance = schedule.tolerance(pass_) if self.storage is margins else 0.0
         if noise > 0.0:
             key = visit_key(self.model.config.seed, pass_, self.worker)
@@ -142,6 +144,8 @@ class Worker:
             word_ids=self.corpus["word_ids"],
             noise=0.0,
             noise_key=0,
+            leave_out=exclusion.NONE,
+            drop=self.model.config.residual == "drop",
             most_alpha=np.float32(self.shared["alpha"].max()),
         )
 

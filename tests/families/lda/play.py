@@ -26,7 +26,10 @@ class Case:
 
 
 def play(counts: np.ndarray, vocabulary=None, **options) -> SerialFit:
+    """A fit, with one worker and block unless told otherwise; `topk` keeps all topics then."""
     options = {"n_workers": 1, "n_blocks": 1, "inference": "vb", **options}
+    if options.get("storage") == "topk":
+        options = {"topk": options["n_topics"], **options}
     return SerialFit(
         Corpus.from_sparse(counts.astype(np.float32), vocabulary), FitConfig(**options)
     )
@@ -64,6 +67,7 @@ def cases(draw, least_prior=1e-3, most_count=1e6, max_topics=20, starts=None):
         "cvb0_passes": 1,
         "temper_passes": draw(st.sampled_from([0, 0, 2])),
         "power": draw(st.sampled_from([1.0, 1.0, 0.9, 0.6])),
+        "leave_out": draw(st.sampled_from(["none", "token", "pair"])),
         "seed": draw(st.integers(0, 2**63 - 1)),
     }
     every = [(p, b) for p in range(n_workers) for b in range(n_blocks)]
@@ -94,13 +98,18 @@ def documents_of(fit: SerialFit, worker: int) -> range:
 
 
 def stored_phi(fit: SerialFit) -> np.ndarray:
-    """phi (D, V, K) of a fit with storage `full`; 0 where there is no count."""
+    """phi (D, V, K) of a fit with storage `full` or `topk`; 0 where there is no count."""
     s = fit.sizes
     phi = np.zeros((s.n_documents, s.n_words, fit.config.n_topics))
     for p, shard in enumerate(fit.shards):
         documents = np.repeat(shard["row_doc"], np.diff(shard["row_ptr"]))
         words = fit.corpus_arrays["word_ids"][shard["word_row"][shard["pair_word"]]]
-        phi[documents_of(fit, p).start + documents, words] = shard["phi"]
+        if fit.config.storage == "full":
+            of_pairs = shard["phi"]
+        else:
+            of_pairs = np.repeat(shard["rest"][:, None].astype(np.float64), phi.shape[2], axis=1)
+            np.put_along_axis(of_pairs, shard["kept_topic"].astype(int), shard["kept"], axis=1)
+        phi[documents_of(fit, p).start + documents, words] = of_pairs
     return phi
 
 
@@ -115,7 +124,7 @@ def margins_of(fit: SerialFit, counts: np.ndarray, phi: np.ndarray) -> tuple[np.
 def look(fit: SerialFit, counts: np.ndarray) -> Seen:
     """All that the fit holds now."""
     s, n_topics = fit.sizes, fit.config.n_topics
-    if fit.config.storage == "full":
+    if fit.config.storage in ("full", "topk"):
         phi_doc, phi_word = margins_of(fit, counts, stored_phi(fit))
     else:
         phi_doc = np.zeros((s.n_documents, s.n_blocks, n_topics))
@@ -141,9 +150,17 @@ def put(fit: SerialFit, counts: np.ndarray, phi: np.ndarray) -> None:
     for p, shard in enumerate(fit.shards):
         first = documents_of(fit, p).start
         words = fit.corpus_arrays["word_ids"][shard["word_row"]]
-        if fit.config.storage == "full":
+        if fit.config.storage in ("full", "topk"):
             documents = np.repeat(shard["row_doc"], np.diff(shard["row_ptr"]))
-            shard["phi"][:] = phi[first + documents, words[shard["pair_word"]]]
+            of_pairs = phi[first + documents, words[shard["pair_word"]]]
+            if fit.config.storage == "full":
+                shard["phi"][:] = of_pairs
+                continue
+            n_kept = shard["kept"].shape[1]
+            shard["kept_topic"][:] = np.argsort(-of_pairs, axis=1, kind="stable")[:, :n_kept]
+            shard["kept"][:] = np.take_along_axis(of_pairs, shard["kept_topic"].astype(int), axis=1)
+            others = 1 - shard["kept"].sum(axis=1, dtype=np.float64)
+            shard["rest"][:] = others / max(fit.config.n_topics - n_kept, 1)
             continue
         shard["phi_word"][:] = phi_word[p, words]
         for b, (lo, hi) in enumerate(pairwise(shard["block_row_ptr"])):
@@ -154,14 +171,14 @@ def put(fit: SerialFit, counts: np.ndarray, phi: np.ndarray) -> None:
 
 
 def oracle_of(fit: SerialFit, counts: np.ndarray) -> naive.Lda:
-    """The oracle at the state of a fit with storage `full`."""
+    """The oracle at the state of a fit with storage `full` or `topk`."""
     eta = np.empty(fit.sizes.n_words)
     eta[fit.corpus_arrays["word_ids"]] = fit.shared["eta"]
     return naive.Lda(counts, stored_phi(fit), fit.shared["alpha"], eta)
 
 
-def rule_of(fit: SerialFit, pass_: int) -> tuple[str, float]:
-    """The inference and the power of a pass, from 0."""
+def rule_of(fit: SerialFit, pass_: int) -> tuple[str, float, str]:
+    """The inference, the power and what is left out in a pass, from 0."""
     options = fit.config
     inference = options.inference
     if inference == "anneal":
@@ -170,12 +187,13 @@ def rule_of(fit: SerialFit, pass_: int) -> tuple[str, float]:
     first, done = min(0.8, last), 1.0
     if options.temper_passes:
         done = min(pass_ / options.temper_passes, 1.0)
-    return inference, first + (last - first) * done
+    leave_out = "none" if options.storage == "topk" else options.leave_out or "pair"
+    return inference, first + (last - first) * done, leave_out if inference == "cvb0" else "none"
 
 
 def follow(lda: naive.Lda, fit: SerialFit, order: list[tuple[int, int]]) -> None:
     """The oracle makes the same visits, as in the pass that the fit is about to make."""
-    lda.inference, lda.power = rule_of(fit, fit.passes)
+    lda.inference, lda.power, lda.leave_out = rule_of(fit, fit.passes)
     for p, b in order:
         lda.visit(documents_of(fit, p), words_of(fit, b))
 

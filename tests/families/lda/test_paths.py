@@ -7,7 +7,7 @@ from esvi_shm.families.lda.update import FLUSH_ROWS
 from tests.families.lda.play import follow, look, oracle_of, play, put
 from tests.families.lda.test_visits import assert_visit_is_right
 
-storages = pytest.mark.parametrize("storage", ["margins", "full"])
+storages = pytest.mark.parametrize("storage", ["margins", "full", "topk"])
 
 
 def disjoint_fit(storage, **options):

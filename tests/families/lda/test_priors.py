@@ -19,7 +19,7 @@ from tests.families.lda.play import (
     put,
 )
 
-storages = pytest.mark.parametrize("storage", ["margins", "full"])
+storages = pytest.mark.parametrize("storage", ["margins", "full", "topk"])
 WHEN = priors.EVERY  # of vb without tempering: the first time that priors are learned
 
 

@@ -30,7 +30,7 @@ NEAR = {"rtol": 1e-4, "atol": 1e-5 * COUNTS.max()}
 
 @settings(max_examples=40)
 @given(case=cases())
-@pytest.mark.parametrize("storage", ["margins", "full"])
+@pytest.mark.parametrize("storage", ["margins", "full", "topk"])
 def test_sums_hold_from_the_start(storage, case):
     fit = case.fit(storage=storage)
     assert_sums_hold(fit, case.counts)

@@ -19,7 +19,7 @@ from tests.families.lda.play import (
 )
 
 EPSILON = np.finfo(np.float32).eps
-storages = pytest.mark.parametrize("storage", ["margins", "full"])
+storages = pytest.mark.parametrize("storage", ["margins", "full", "topk"])
 
 
 def expected_phi(fit, seen, counts, worker, block, eta_total):
@@ -28,18 +28,22 @@ def expected_phi(fit, seen, counts, worker, block, eta_total):
     room = np.zeros_like(phi)
     pi = seen.pi.sum(axis=0) + eta_total
     words = words_of(fit, block)
+    inference, power, leave_out = rule_of(fit, fit.passes)
     for d in documents_of(fit, worker):
         there = words[counts[d, words] > 0]
         if len(there):
+            amount = naive.left_out(counts[d, there], leave_out)
             new = naive.responsibilities(
-                seen.gamma[d], seen.lambda_[there], pi, *rule_of(fit, fit.passes)
+                seen.gamma[d], seen.lambda_[there], pi, inference, power, amount
             )
             # The factors' errors, from the docstring of `special`, through the normalisation.
             error = (
                 4e-6
-                + (4e-5 if rule_of(fit, fit.passes)[1] < 1 else 0)
+                + (4e-5 if power < 1 else 0)
                 + 3e-7 * (1 / seen.gamma[d] + 1 / seen.lambda_[there])
             )
+            # f has those of the factors and of the normaliser, which is put in twice.
+            error *= 1 if leave_out == "none" else 4
             mean = (new * error).sum(axis=1, keepdims=True)
             phi[d, there] = new
             room[d, there] = 2 * new * (error + mean) + 1e-7 * fit.config.n_topics
@@ -94,11 +98,11 @@ def test_each_visit_follows_the_equations(storage, case):
 # Small priors, and starts with near ties, multiply the rounding of each pass by the next.
 @given(case=cases(least_prior=0.3, most_count=50, starts=["random"]))
 def test_schedules_give_the_iterates_of_stored_phi(case):
-    full, margins = case.fit(storage="full"), case.fit(storage="margins")
+    full, margins, topk = (case.fit(storage=s) for s in ("full", "margins", "topk"))
     lda = oracle_of(full, case.counts)
     for order in case.orders:
         follow(lda, full, order)
-        for fit in (full, margins):
+        for fit in (full, margins, topk):
             fit.run_pass(order)
             seen = look(fit, case.counts)
             phi_doc, phi_word = margins_of(fit, case.counts, lda.phi)
@@ -118,7 +122,7 @@ def test_refolding_starts_every_document_afresh(storage, case):
         one.run_pass(case.orders[0])
         one.bound()
     lda = oracle_of(full, case.counts)
-    lda.inference, lda.power = rule_of(fit, 0)
+    lda.inference, lda.power, lda.leave_out = rule_of(fit, 0)
     lda.refold([words_of(fit, b) for b in range(fit.sizes.n_blocks)], REFOLD_SWEEPS)
     fit.rest(1)
     assert_sums_hold(fit, case.counts)

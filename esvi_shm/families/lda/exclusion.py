@@ -1,0 +1,237 @@
+"""Taking a pair's own share out of the counts that decide on it, as collapsed inference does.
+
+Under cvb0 a token is to be placed by the *other* tokens:
+
+    phi_k  is proportional to  (gamma_k - m phi_k) (lambda_k - m phi_k) / pi_k
+
+with m the tokens that are taken out: one (Asuncion, Welling, Smyth, Teh 2009), or all of the pair,
+which takes a word that is used again and again in a document for one choice. Without it rare words
+and short documents stay where they were first put, since they vote for themselves.
+
+phi is not kept, so it cannot be subtracted. But it is the fixed point of its own equation, which to
+first order in phi / gamma and phi / lambda is solved in one line. With w = theta beta, the factors
+as they are without exclusion, relative:
+
+    m phi = (m / s) w f,    f = 1 / (1 + (m / s) w (1 / gamma + 1 / lambda)),    s = sum_k w f
+
+s begins at sum_k w and is put in twice (`STEPS`): the next step would change perplexity by nothing
+(`bench/RESULTS.md`). f lies in (0, 1], so nothing can become negative; pi is so large that its own
+share is left in. Under tempering w has the power and f has not. All pairs' f are computed afresh
+in each visit, so both storages have the same iterates.
+"""
+
+from typing import Any
+
+import numpy as np
+from llvmlite import ir
+from numba import types
+from numba.core import cgutils
+from numba.extending import intrinsic
+
+from esvi_shm.compile import kernel
+from esvi_shm.special import log
+from esvi_shm.vector import Emitter, data_of
+
+#: What may be taken out, by name; the numbers are those of `update.Rule.leave_out`.
+CHOICES = ("none", "token", "pair")
+NONE, TOKEN, PAIR = range(3)
+#: Times that the normaliser is put in.
+STEPS = 2
+
+
+@kernel(inline="always")
+def amount_of(count, leave_out):
+    """m: the tokens of a pair that are taken out; of a fraction of a token no more than that."""
+    return count if leave_out == PAIR else min(count, np.float32(1.0))
+
+
+@intrinsic
+def _inverse_row(typingctx, x, n_topics, out):
+    def codegen(context, builder, signature, args):
+        emit = Emitter(builder)
+        x_data = data_of(context, builder, signature.args[0], args[0])
+        out_data = data_of(context, builder, signature.args[2], args[2])
+
+        def body(load, store, k):
+            store(builder.fdiv(emit.constant(1.0), load(x_data)), out_data)
+
+        emit.each(args[1], body)
+        return context.get_dummy_value()
+
+    return types.void(x, types.int64, out), codegen
+
+
+@kernel
+def inverse_row_into(x, out):
+    """1 / x, float32 (K,) into (padded(K),), which is 0 beyond K and stays so."""
+    _inverse_row(x, x.shape[0], out)
+
+
+@kernel
+def inverse_words_into(lambda_, word_row, first, last, length, inverse):
+    """1 / lambda of the words first..last-1, `length` apart; 0 beyond K."""
+    for i in range(last - first):
+        row = inverse[length * i : length * (i + 1)]
+        inverse_row_into(lambda_[word_row[first + i]], row)
+        row[lambda_.shape[1] :] = 0.0
+
+
+def _make_weigh(group: int) -> Any:
+    offsets_type = types.UniTuple(types.int64, group)
+    floats_type = types.UniTuple(types.float32, group)
+
+    @intrinsic
+    def weigh(typingctx, theta, own, rows, inverse, offsets, scales, kept, length):
+        def codegen(context, builder, signature, args):
+            emit = Emitter(builder)
+            theta_data, own_data, rows_data, inverse_data, kept_data = (
+                data_of(context, builder, signature.args[i], args[i]) for i in (0, 1, 2, 3, 6)
+            )
+            starts = cgutils.unpack_tuple(builder, args[4], group)
+            scales = [emit.broadcast(c) for c in cgutils.unpack_tuple(builder, args[5], group)]
+            length, one = args[7], emit.constant(1.0)
+            # A word's row of 1 / lambda is where half of its offset points: rows are in twos.
+            halves = [builder.lshr(start, ir.IntType(64)(1)) for start in starts]
+
+            def body(k, sums):
+                here, mine = emit.load(theta_data, k), emit.load(own_data, k)
+                place, changed = k, []
+                for start, half, scale, total in zip(starts, halves, scales, sums, strict=True):
+                    w = builder.fmul(here, emit.load(rows_data, builder.add(start, k)))
+                    theirs = emit.load(inverse_data, builder.add(half, k))
+                    share = builder.fmul(builder.fmul(scale, w), builder.fadd(mine, theirs))
+                    f = builder.fdiv(one, builder.fadd(one, share))
+                    emit.store(f, kept_data, place)
+                    place = builder.add(place, length)
+                    changed.append(emit.multiply_add(w, f, total))
+                return changed
+
+            sums = emit.loop(length, [emit.constant(0.0)] * group, body)
+            return context.make_tuple(
+                builder, signature.return_type, [emit.horizontal_sum(total) for total in sums]
+            )
+
+        signature = floats_type(
+            theta, own, rows, inverse, offsets_type, floats_type, kept, types.int64
+        )
+        return signature, codegen
+
+    weigh.__doc__ = f"""f of {group} pairs, into `kept`, and the sums of w f.
+
+    Equivalent to, for pair i with offset o and scale c,
+    ``w = theta * rows[o : o + length];
+    f = 1 / (1 + c * w * (own + inverse[o // 2 : o // 2 + length]));
+    kept[i * length : (i + 1) * length] = f`` and the sum of ``w * f``.
+    """
+    return weigh
+
+
+def _make_mix_kept(group: int, both: bool) -> Any:
+    offsets_type = types.UniTuple(types.int64, group)
+    weights_type = types.UniTuple(types.float32, group)
+
+    @intrinsic
+    def mix_kept(typingctx, theta, total, rows, kept, offsets, weights, length):
+        def codegen(context, builder, signature, args):
+            emit = Emitter(builder)
+            theta_data, total_data, rows_data, kept_data = (
+                data_of(context, builder, signature.args[i], args[i]) for i in range(4)
+            )
+            starts = cgutils.unpack_tuple(builder, args[4], group)
+            scales = [emit.broadcast(w) for w in cgutils.unpack_tuple(builder, args[5], group)]
+            length = args[6]
+
+            def body(k, _):
+                here = emit.load(theta_data, k) if both else None
+                running, place, changed = emit.load(total_data, k), k, []
+                for start, scale in zip(starts, scales, strict=True):
+                    at = builder.add(start, k)
+                    part = builder.fmul(scale, emit.load(kept_data, place))
+                    place = builder.add(place, length)
+                    running = emit.multiply_add(part, emit.load(rows_data, at), running)
+                    if both:
+                        beside = builder.add(at, length)
+                        old = emit.load(rows_data, beside)
+                        changed.append((emit.multiply_add(part, here, old), beside))
+                emit.store(running, total_data, k)
+                for value, beside in changed:
+                    emit.store(value, rows_data, beside)
+                return []
+
+            emit.loop(length, [], body)
+            return context.get_dummy_value()
+
+        signature = types.void(theta, total, rows, kept, offsets_type, weights_type, types.int64)
+        return signature, codegen
+
+    mix_kept.__doc__ = f"""As `vector.mix_{"both_" if both else ""}{group}`, times f of `kept`.
+
+    Equivalent to, for pair i with offset o and weight w,
+    ``f = kept[i * length : (i + 1) * length]; total += w * f * rows[o : o + length]``{
+        " and ``rows[o + length : o + 2 * length] += w * f * theta``" if both else ""
+    }. The offsets must differ.
+    """
+    return mix_kept
+
+
+_weigh_1, _weigh_4 = _make_weigh(1), _make_weigh(4)
+mix_kept_1, mix_kept_4 = _make_mix_kept(1, both=False), _make_mix_kept(4, both=False)
+mix_both_kept_1, mix_both_kept_4 = _make_mix_kept(1, both=True), _make_mix_kept(4, both=True)
+
+
+@kernel
+def weigh_1(theta, own, rows, inverse, at, amount, s, kept, length):
+    """f of one pair, into `kept`; returns its s, from the s without exclusion.
+
+    Parameters
+    ----------
+    theta, own : float32 arrays, shape (length,)
+        The document's factors, and 1 / gamma.
+    rows, inverse : float32 arrays
+        Scratch: the words' factors and sums, and 1 / lambda.
+    at, amount, s : tuples
+        The place of the word's factors in `rows`; m; sum of w.
+    kept : float32 array, shape (4 length,)
+        Written.
+    length : int
+    """
+    for _ in range(STEPS):
+        s = _weigh_1(theta, own, rows, inverse, at, (amount[0] / s[0],), kept, length)
+    return s
+
+
+@kernel
+def weigh_4(theta, own, rows, inverse, at, amount, s, kept, length):
+    """`weigh_1` of four pairs at once."""
+    for _ in range(STEPS):
+        scales = (amount[0] / s[0], amount[1] / s[1], amount[2] / s[2], amount[3] / s[3])
+        s = _weigh_4(theta, own, rows, inverse, at, scales, kept, length)
+    return s
+
+
+@kernel
+def leave_out_of(phi, gamma_row, lambda_row, amount):
+    """The same for one phi, float64 (K,), that was computed without exclusion; in place."""
+    n_topics = phi.shape[0]
+    s = 1.0
+    for step in range(STEPS):
+        scale, s = amount / s, 0.0
+        for k in range(n_topics):
+            own = 1.0 / np.float64(gamma_row[k]) + 1.0 / np.float64(lambda_row[k])
+            new = phi[k] / (1.0 + scale * phi[k] * own)
+            s += new
+            if step == STEPS - 1:
+                phi[k] = new
+    for k in range(n_topics):
+        phi[k] /= s
+
+
+@kernel
+def kept_entropy(theta, rows, at, kept, at_kept, weight, n_topics):
+    """- sum over k of weight w f log f of a pair: what f adds to its entropy."""
+    total = 0.0
+    for k in range(n_topics):
+        f = np.float64(kept[at_kept + k])
+        # f is 0 only where float32 holds no more of a pair's phi.
+        total -= np.float64(theta[k]) * np.float64(rows[at + k]) * f * log(max(f, 1e-300))
+    return weight * total
