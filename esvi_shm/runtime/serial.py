@@ -126,8 +126,8 @@ def warm_up(config: FitConfig) -> None:
     width = np.min_scalar_type(config.n_topics - 1).itemsize
     n_topics = 2 if width == 1 else 2 ** (4 * width) + 1
     given = config.start_from
-    if given is not None:  # others, as small
-        topics = np.ones((2, n_topics), np.float32)
+    if given is not None:  # others, as small; the last topic is left to the start
+        topics = np.ones((2, n_topics - 1), np.float32)
         given = GivenTopics(topics, [corpus.word(0), corpus.word(1)], "toy")
     toy = replace(
         config, n_topics=n_topics, topk=None, n_workers=1, n_blocks=1, alpha=alpha, eta=eta,

@@ -387,8 +387,11 @@ def test_bad_input(options, says):
 def test_what_has_no_effect_is_told():
     config = FitConfig(n_topics=5, storage="full", topk=2, residual="drop")
     without_effect = families.find("lda").without_effect
-    assert without_effect(config) == [
+    assert [text % tuple(values) for text, *values in without_effect(config)] == [
         "topk has no effect with storage full",
         "residual has no effect with storage full",
     ]
-    assert without_effect(replace(config, storage="topk")) == []
+    config = replace(config, storage="topk")
+    assert without_effect(config) == []
+    ((text, *values),) = without_effect(replace(config, leave_out="pair"))
+    assert text % tuple(values) == "leave_out has no effect with storage topk"

@@ -98,11 +98,13 @@ def test_each_visit_follows_the_equations(storage, case):
 # Small priors, and starts with near ties, multiply the rounding of each pass by the next.
 @given(case=cases(least_prior=0.3, most_count=50, starts=["random"]))
 def test_schedules_give_the_iterates_of_stored_phi(case):
-    full, margins, topk = (case.fit(storage=s) for s in ("full", "margins", "topk"))
-    lda = oracle_of(full, case.counts)
+    fits = [case.fit(storage=storage) for storage in ("full", "margins")]
+    if case.options["leave_out"] == "none":  # as always by topk
+        fits.append(case.fit(storage="topk"))
+    full, lda = fits[0], oracle_of(fits[0], case.counts)
     for order in case.orders:
         follow(lda, full, order)
-        for fit in (full, margins, topk):
+        for fit in fits:
             fit.run_pass(order)
             seen = look(fit, case.counts)
             phi_doc, phi_word = margins_of(fit, case.counts, lda.phi)
@@ -116,6 +118,8 @@ def test_schedules_give_the_iterates_of_stored_phi(case):
 @storages
 @given(case=cases(least_prior=0.3, most_count=50))
 def test_refolding_starts_every_document_afresh(storage, case):
+    if storage == "topk":  # which leaves nothing out
+        case.options["leave_out"] = "none"
     fit = case.fit(storage=storage, refold_after=(1,))
     full = fit if storage == "full" else case.fit(storage="full")
     for one in {id(fit): fit, id(full): full}.values():
