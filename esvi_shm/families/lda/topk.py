@@ -265,14 +265,15 @@ def add_pair(kept_topic, kept, rest, pair, count, totals, to):
 
 @kernel
 def add_words(shard, block, phi, first_row, sums):
-    """Add this shard's sum of n phi to `sums`, float64, one row per word row from `first_row`."""
+    """Add this shard's sum of n phi to `sums`, float64, for its word rows from `first_row`."""
     pair_word, pair_count, row_ptr = shard.pair_word, shard.pair_count, shard.row_ptr
     block_row_ptr, word_row = shard.block_row_ptr, shard.word_row
     kept_topic, kept, rest = phi
     everywhere = np.zeros(sums.shape[0])
     for j in range(row_ptr[block_row_ptr[block]], row_ptr[block_row_ptr[block + 1]]):
         word = word_row[pair_word[j]] - first_row
-        everywhere[word] += add_pair(kept_topic, kept, rest, j, pair_count[j], sums, word)
+        if 0 <= word < sums.shape[0]:
+            everywhere[word] += add_pair(kept_topic, kept, rest, j, pair_count[j], sums, word)
     for i in range(sums.shape[0]):
         for k in range(sums.shape[1]):
             sums[i, k] += everywhere[i]
