@@ -27,10 +27,10 @@ from esvi_shm.compile import kernel
 LANES = 16
 
 _FLOAT = ir.FloatType()
-_INT64 = ir.IntType(64)
-_INT32 = ir.IntType(32)
-_VECTOR = ir.VectorType(_FLOAT, LANES)
-_ZEROS = ir.Constant(_VECTOR, [0.0] * LANES)
+INT64 = ir.IntType(64)
+INT32 = ir.IntType(32)
+VECTOR = ir.VectorType(_FLOAT, LANES)
+ZEROS = ir.Constant(VECTOR, [0.0] * LANES)
 
 
 @register_jitable
@@ -50,7 +50,7 @@ class Emitter:
         self.builder = builder
 
     def constant(self, value: float) -> Any:
-        return ir.Constant(_VECTOR, [float(np.float32(value))] * LANES)
+        return ir.Constant(VECTOR, [float(np.float32(value))] * LANES)
 
     def load(self, base: Any, offset: Any) -> Any:
         return self.builder.load(self._place(base, offset), align=4)
@@ -59,7 +59,7 @@ class Emitter:
         self.builder.store(value, self._place(base, offset), align=4)
 
     def _place(self, base: Any, offset: Any) -> Any:
-        return self.builder.bitcast(self.builder.gep(base, [offset]), _VECTOR.as_pointer())
+        return self.builder.bitcast(self.builder.gep(base, [offset]), VECTOR.as_pointer())
 
     def multiply_add(self, a: Any, b: Any, c: Any) -> Any:
         """a * b + c, fused where the processor can."""
@@ -68,8 +68,8 @@ class Emitter:
 
     def broadcast(self, scalar: Any) -> Any:
         undefined = ir.Constant(ir.VectorType(scalar.type, LANES), ir.Undefined)
-        one = self.builder.insert_element(undefined, scalar, _INT32(0))
-        mask = ir.Constant(ir.VectorType(_INT32, LANES), [0] * LANES)
+        one = self.builder.insert_element(undefined, scalar, INT32(0))
+        mask = ir.Constant(ir.VectorType(INT32, LANES), [0] * LANES)
         return self.builder.shuffle_vector(one, undefined, mask)
 
     def horizontal_sum(self, vector: Any) -> Any:
@@ -80,23 +80,23 @@ class Emitter:
         return self._call("llvm.vector.reduce.fmax", _FLOAT, [vector], flags=("nnan",))
 
     def floor(self, vector: Any) -> Any:
-        return self._call("llvm.floor", _VECTOR, [vector])
+        return self._call("llvm.floor", VECTOR, [vector])
 
     def power_of_two(self, vector: Any) -> Any:
         """2**n of whole numbers n from -126 to 127."""
-        integers = ir.VectorType(_INT32, LANES)
+        integers = ir.VectorType(INT32, LANES)
         exponent = self.builder.fptosi(vector, integers)
         exponent = self.builder.add(exponent, integers([127] * LANES))
         bits = self.builder.shl(exponent, integers([23] * LANES))
-        return self.builder.bitcast(bits, _VECTOR)
+        return self.builder.bitcast(bits, VECTOR)
 
     def inverse_power_of_two_above(self, vector: Any) -> Any:
         """1 / 2**n, 2**n the smallest power of two above it; from 1 to 1e37."""
-        integers = ir.VectorType(_INT32, LANES)
+        integers = ir.VectorType(INT32, LANES)
         exponent = self.builder.lshr(self.builder.bitcast(vector, integers), integers([23] * LANES))
         exponent = self.builder.sub(integers([253] * LANES), exponent)
         bits = self.builder.shl(exponent, integers([23] * LANES))
-        return self.builder.bitcast(bits, _VECTOR)
+        return self.builder.bitcast(bits, VECTOR)
 
     def maximum(self, a: Any, b: Any) -> Any:
         return self.builder.select(self.builder.fcmp_ordered(">", a, b), a, b)
@@ -125,7 +125,7 @@ class Emitter:
         builder.position_at_end(loop)
         left = builder.phi(bits.type)
         left.add_incoming(bits, before)
-        body(builder.zext(builder.call(lowest, [left, ir.IntType(1)(1)]), _INT64))
+        body(builder.zext(builder.call(lowest, [left, ir.IntType(1)(1)]), INT64))
         rest = builder.and_(left, builder.sub(left, bits.type(1)))
         left.add_incoming(rest, builder.block)
         builder.cbranch(builder.icmp_unsigned("!=", rest, zero), loop, after)
@@ -139,12 +139,12 @@ class Emitter:
         and nothing stored.
         """
         builder = self.builder
-        whole = builder.and_(length, _INT64(-LANES))
-        with cgutils.for_range_slice(builder, _INT64(0), whole, _INT64(LANES), _INT64) as (k, _):
+        whole = builder.and_(length, INT64(-LANES))
+        with cgutils.for_range_slice(builder, INT64(0), whole, INT64(LANES), INT64) as (k, _):
             body(lambda base: self.load(base, k), lambda value, base: self.store(value, base, k), k)
         with builder.if_then(builder.icmp_signed(">", length, whole), likely=False):
-            lane = ir.Constant(ir.VectorType(_INT32, LANES), list(range(LANES)))
-            rest = self.broadcast(builder.trunc(builder.sub(length, whole), _INT32))
+            lane = ir.Constant(ir.VectorType(INT32, LANES), list(range(LANES)))
+            rest = self.broadcast(builder.trunc(builder.sub(length, whole), INT32))
             inside = builder.icmp_signed("<", lane, rest)
             body(
                 lambda base: self._masked_load(base, whole, inside),
@@ -153,11 +153,11 @@ class Emitter:
             )
 
     def _masked_load(self, base: Any, offset: Any, mask: Any) -> Any:
-        arguments = [self._place(base, offset), _INT32(4), mask, _ZEROS]
-        return self._call("llvm.masked.load", _VECTOR, arguments, suffix=".p0")
+        arguments = [self._place(base, offset), INT32(4), mask, ZEROS]
+        return self._call("llvm.masked.load", VECTOR, arguments, suffix=".p0")
 
     def _masked_store(self, value: Any, base: Any, offset: Any, mask: Any) -> None:
-        arguments = [value, self._place(base, offset), _INT32(4), mask]
+        arguments = [value, self._place(base, offset), INT32(4), mask]
         self._call("llvm.masked.store", ir.VoidType(), arguments, suffix=".p0")
 
     def _call(
@@ -179,8 +179,8 @@ class Emitter:
         after = builder.append_basic_block("lanes.end")
         builder.branch(inside)
         builder.position_at_end(inside)
-        k = builder.phi(_INT64)
-        k.add_incoming(_INT64(0), before)
+        k = builder.phi(INT64)
+        k.add_incoming(INT64(0), before)
         values = []
         for start in carried:
             value = builder.phi(start.type)
@@ -190,7 +190,7 @@ class Emitter:
         last = builder.block  # the body may have blocks of its own
         for value, result in zip(values, results, strict=True):
             value.add_incoming(result, last)
-        following = builder.add(k, _INT64(LANES))
+        following = builder.add(k, INT64(LANES))
         k.add_incoming(following, last)
         builder.cbranch(builder.icmp_signed("<", following, length), inside, after)
         builder.position_at_end(after)
@@ -221,7 +221,7 @@ def _make_dots(group: int) -> Any:
                     for start, total in zip(starts, sums, strict=True)
                 ]
 
-            sums = emit.loop(args[3], [_ZEROS] * group, body)
+            sums = emit.loop(args[3], [ZEROS] * group, body)
             return context.make_tuple(
                 builder, signature.return_type, [emit.horizontal_sum(total) for total in sums]
             )
@@ -302,7 +302,7 @@ def _settle_row(typingctx, rows, at, length, old, lambda_row, n_topics, prior, f
         def body(load, store, k):
             here = builder.add(at, k)
             beta, before = emit.load(rows_data, here), load(old_data)
-            with builder.if_then(emit.any_above(emit.maximum(beta, before), _ZEROS)):
+            with builder.if_then(emit.any_above(emit.maximum(beta, before), ZEROS)):
                 after = builder.fmul(beta, emit.load(rows_data, builder.add(here, length)))
                 change = builder.fsub(after, before)
                 emit.store(builder.fadd(emit.load(moved_data, k), change), moved_data, k)
@@ -349,13 +349,13 @@ def _emit_prefetch(builder: Any, data: Any, first: Any, n: Any) -> None:
     """Ask for the lines of n float32 from `first` on."""
     function = cgutils.get_or_insert_function(
         builder.module,
-        ir.FunctionType(ir.VoidType(), [data.type, _INT32, _INT32, _INT32]),
+        ir.FunctionType(ir.VoidType(), [data.type, INT32, INT32, INT32]),
         "llvm.prefetch.p0",
     )
-    with cgutils.for_range_slice(builder, _INT64(0), n, _INT64(16), _INT64) as (k, _):
+    with cgutils.for_range_slice(builder, INT64(0), n, INT64(16), INT64) as (k, _):
         place = builder.gep(data, [builder.add(first, k)])
         # To be written; to be kept in all caches; data.
-        builder.call(function, [place, _INT32(1), _INT32(3), _INT32(1)])
+        builder.call(function, [place, INT32(1), INT32(3), INT32(1)])
 
 
 @intrinsic
@@ -375,7 +375,7 @@ def prefetch_lines(typingctx, values, first):
 
     def codegen(context, builder, signature, args):
         data = data_of(context, builder, signature.args[0], args[0])
-        _emit_prefetch(builder, data, args[1], _INT64(3 * 16))
+        _emit_prefetch(builder, data, args[1], INT64(3 * 16))
         return context.get_dummy_value()
 
     return types.void(values, types.int64), codegen
@@ -391,124 +391,3 @@ def prefetch_row(rows, row):
     row : int
     """
     _prefetch_row(rows, row)
-
-
-@intrinsic
-def _above_into(typingctx, x, base, limit, length, places):
-    def codegen(context, builder, signature, args):
-        emit = Emitter(builder)
-        x_data, base_data, places_data = (
-            data_of(context, builder, signature.args[i], args[i]) for i in (0, 1, 4)
-        )
-        limit = emit.broadcast(args[2])
-        found = cgutils.alloca_once_value(builder, _INT64(0))
-
-        def body(load, store, k):
-            def put(lane):
-                n = builder.load(found)
-                place = builder.trunc(builder.add(k, lane), _INT32)
-                builder.store(place, builder.gep(places_data, [n]))
-                builder.store(builder.add(n, _INT64(1)), found)
-
-            emit.each_bit(emit.above(builder.fsub(load(x_data), load(base_data)), limit), put)
-
-        emit.each(args[3], body)
-        return builder.load(found)
-
-    return types.int64(x, base, types.float32, types.int64, places), codegen
-
-
-@kernel
-def above_into(x, base, limit, places):
-    """List where x - base is above a limit; returns how many there are.
-
-    Equivalent to ``found = np.flatnonzero(x - base > limit); places[:len(found)] = found``.
-
-    Parameters
-    ----------
-    x, base : float32 arrays, shape (K,)
-    limit : float32
-        At least 0.
-    places : int32 array, shape (K,) or longer
-        Written.
-    """
-    return _above_into(x, base, limit, x.shape[0], places)
-
-
-@intrinsic
-def dot_listed(typingctx, x, x_at, table, table_at, places, places_at, n, taken):
-    """The dot product of a list's values and those of a table at the list's places.
-
-    Equivalent to ``taken[:n] = table[table_at:][places[places_at : places_at + n]]`` and
-    ``x[x_at : x_at + n] @ taken[:n]``, n rounded up to a multiple of `LANES`.
-    """
-
-    def codegen(context, builder, signature, args):
-        emit = Emitter(builder)
-        x_data, table_data, places_data, taken_data = (
-            data_of(context, builder, signature.args[i], args[i]) for i in (0, 2, 4, 7)
-        )
-        _, x_at, _, table_at, _, places_at, n, _ = args
-        table_data = builder.gep(table_data, [table_at])
-
-        def body(k, sums):
-            found = ir.Constant(_VECTOR, ir.Undefined)
-            for lane in range(LANES):
-                at = builder.add(builder.add(places_at, k), _INT64(lane))
-                place = builder.load(builder.gep(places_data, [at]))
-                value = builder.load(builder.gep(table_data, [place]))
-                found = builder.insert_element(found, value, _INT32(lane))
-            emit.store(found, taken_data, k)
-            return [emit.multiply_add(emit.load(x_data, builder.add(x_at, k)), found, sums[0])]
-
-        return emit.horizontal_sum(emit.loop(n, [_ZEROS], body)[0])
-
-    return types.float32(
-        x, types.int64, table, types.int64, places, types.int64, types.int64, taken
-    ), codegen
-
-
-@intrinsic
-def mix_listed(
-    typingctx, x, x_at, sums, sums_at, table, table_at, places, places_at, n, taken, weight
-):
-    """Add to the sums beside a list and to a table at the list's places, after `dot_listed`.
-
-    Equivalent to ``sums[sums_at : sums_at + n] += weight * taken[:n]`` and, where `taken` is not
-    0, ``table[table_at:][places[places_at : places_at + n]] += weight * x[x_at : x_at + n]``, n
-    rounded up to a multiple of `LANES`.
-    """
-
-    def codegen(context, builder, signature, args):
-        emit = Emitter(builder)
-        x_data, sums_data, table_data, places_data, taken_data = (
-            data_of(context, builder, signature.args[i], args[i]) for i in (0, 2, 4, 6, 9)
-        )
-        _, x_at, _, sums_at, _, table_at, _, places_at, n, _, weight = args
-        table_data = builder.gep(table_data, [table_at])
-        scale = emit.broadcast(weight)
-
-        def body(k, _):
-            found = emit.load(taken_data, k)
-            here = builder.add(sums_at, k)
-            emit.store(emit.multiply_add(scale, found, emit.load(sums_data, here)), sums_data, here)
-
-            def add(lane):
-                at = builder.add(k, lane)
-                place = builder.load(builder.gep(places_data, [builder.add(places_at, at)]))
-                value = builder.load(builder.gep(x_data, [builder.add(x_at, at)]))
-                total = builder.gep(table_data, [place])
-                value = builder.fmul(weight, value, flags=["contract"])
-                builder.store(builder.fadd(builder.load(total), value, flags=["contract"]), total)
-
-            values = emit.load(x_data, builder.add(x_at, k))
-            emit.each_bit(emit.above(builder.fmul(found, values), _ZEROS), add)
-            return []
-
-        emit.loop(n, [], body)
-        return context.get_dummy_value()
-
-    return types.void(
-        x, types.int64, sums, types.int64, table, types.int64, places, types.int64, types.int64,
-        taken, types.float32,
-    ), codegen  # fmt: skip

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from esvi_shm import vector
+from esvi_shm import listed, vector
 from esvi_shm.compile import kernel
 from esvi_shm.vector import LANES, padded
 
@@ -152,7 +152,7 @@ def test_places_above_a_limit(n_topics, share):
     base = random.random(n_topics).astype(np.float32)
     x = base + np.where(random.random(n_topics) < share, 0.75, 0.25).astype(np.float32)
     places = np.full(n_topics + GUARD, -7, np.int32)
-    n = vector.above_into(x, base, np.float32(0.5), places)
+    n = listed.above_into(x, base, np.float32(0.5), places)
     np.testing.assert_array_equal(places[:n], np.flatnonzero(x - base > 0.5))
     assert (places[n_topics:] == -7).all()
 
@@ -160,8 +160,8 @@ def test_places_above_a_limit(n_topics, share):
 @kernel
 def call_listed(x, x_at, sums, sums_at, table, totals, table_at, places, places_at, n, taken, w):
     """dot_listed, then mix_listed, from Python."""
-    s = vector.dot_listed(x, x_at, table, table_at, places, places_at, n, taken)
-    vector.mix_listed(x, x_at, sums, sums_at, totals, table_at, places, places_at, n, taken, w)
+    s = listed.dot_listed(x, x_at, table, table_at, places, places_at, n, taken)
+    listed.mix_listed(x, x_at, sums, sums_at, totals, table_at, places, places_at, n, taken, w)
     return s
 
 
@@ -174,11 +174,11 @@ def test_lists(n):
     table[random.random(2 * size) < 0.5] = 0
     places = np.zeros(2 * size, np.int32)
     places[5 : 5 + n] = random.permutation(size)[:n]
-    taken, listed = np.full(size, np.nan, np.float32), places[5 : 5 + n]
-    found = table[9:][listed]
+    taken, at = np.full(size, np.nan, np.float32), places[5 : 5 + n]
+    found = table[9:][at]
     wanted_sums, wanted_totals = sums.copy(), totals.copy()
     wanted_sums[2 : 2 + n] += np.float32(0.3) * found
-    wanted_totals[9 + listed[found > 0]] += (np.float32(0.3) * x[GUARD : GUARD + n])[found > 0]
+    wanted_totals[9 + at[found > 0]] += (np.float32(0.3) * x[GUARD : GUARD + n])[found > 0]
     s = call_listed(
         x, GUARD, sums, 2, table, totals, 9, places, 5, n, taken, np.float32(0.3)
     )  # fmt: skip

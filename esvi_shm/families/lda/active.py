@@ -35,16 +35,9 @@ from esvi_shm.families.lda.update import (
     row_factors_into,
     topic_factors_into,
 )
+from esvi_shm.listed import above_into, dot_listed, mix_listed
 from esvi_shm.special import log
-from esvi_shm.vector import (
-    LANES,
-    above_into,
-    dot_listed,
-    mix_listed,
-    padded,
-    prefetch_lines,
-    prefetch_row,
-)
+from esvi_shm.vector import LANES, padded, prefetch_lines, prefetch_row
 
 DOCUMENT_CUT = np.float32(1e-3)
 WORD_CUT = np.float32(1e-5)
