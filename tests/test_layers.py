@@ -17,7 +17,7 @@ FLOORS = [
     {"transports"},
     {"model", "metrics", "estimators", "export", "store", "progress", "command"},
 ]
-#: Above all: fit, infer, evaluate, gc. `esvi_shm` itself has only lazy imports.
+#: Above all: fit, infer, evaluate, simulate, gc. `esvi_shm` itself has only lazy imports.
 FLOOR = {room: floor for floor, rooms in enumerate(FLOORS) for room in rooms}
 MODULES = sorted(PACKAGE.rglob("*.py"))
 
