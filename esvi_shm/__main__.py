@@ -3,9 +3,9 @@
 import argparse
 import re
 
-from esvi_shm import command, evaluate, fit, gc, infer
+from esvi_shm import command, evaluate, fit, gc, infer, simulate
 
-COMMANDS = {"fit": fit, "evaluate": evaluate, "infer": infer, "gc": gc}
+COMMANDS = {"fit": fit, "evaluate": evaluate, "infer": infer, "simulate": simulate, "gc": gc}
 
 
 def _parser() -> argparse.ArgumentParser:

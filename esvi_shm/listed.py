@@ -4,8 +4,6 @@ A list's values lie one after the other; a table has a value for every topic. Wh
 the table it takes by the list's places, 16 at a time, as in `vector`.
 """
 
-from typing import Any
-
 from llvmlite import ir
 from numba import types
 from numba.core import cgutils

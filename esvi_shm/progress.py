@@ -72,6 +72,10 @@ class Progress(Observer):
         """Bytes (or files) of the corpus read so far."""
         self._move_bar("reading", done, total, "B")
 
+    def drawing(self, done: int, total: int) -> None:
+        """Documents of a simulated corpus written so far."""
+        self._move_bar("drawing", done, total, "documents")
+
     def planned(self, layout: Layout) -> None:
         peak = memory.peak_bytes(layout)
         config = layout.config.as_dict()

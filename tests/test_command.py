@@ -85,7 +85,7 @@ def test_a_reader_that_went_away_is_no_error(monkeypatch, capsys):
     assert capsys.readouterr().err == ""
 
 
-@pytest.mark.parametrize("name", ["fit", "infer", "evaluate", "gc"])
+@pytest.mark.parametrize("name", ["fit", "infer", "evaluate", "simulate", "gc"])
 def test_help_imports_nothing_heavy(name):
     code = (
         f"import sys\nfrom esvi_shm import {name}\n"

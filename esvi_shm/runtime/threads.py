@@ -7,9 +7,11 @@ than most of this work lasts. Threads take ranges of documents as they come, sev
 some documents settle sooner than others.
 """
 
-from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
 from itertools import pairwise
+from typing import TypeVar
 
 import numpy as np
 
@@ -19,6 +21,10 @@ from esvi_shm.runtime.cores import available_cores
 
 #: Ranges for each thread, and the pairs below which a range is not worth a hand-over.
 RANGES_PER_WORKER, LEAST_PAIRS = 16, 2048
+#: Results for each thread that may wait for whoever takes them.
+AHEAD = 2
+
+Result = TypeVar("Result")
 
 
 def for_documents(
@@ -68,4 +74,43 @@ def for_documents(
             pass
     finally:
         # Ctrl-C waits for the ranges at hand, not for those that nobody has begun.
+        threads.shutdown(cancel_futures=True)
+
+
+def in_order(
+    work: Callable[[int, int], Result], ranges: Iterable[tuple[int, int]], n_workers: int
+) -> Iterator[Result]:
+    """Yield `work(first, last)` of ranges, in their order, while threads work on those that follow.
+
+    No more than `AHEAD` results a thread are kept, however slowly they are taken.
+
+    Parameters
+    ----------
+    work : callable
+        Safe to run on several threads at once for different ranges.
+    ranges : iterable of (int, int)
+    n_workers : int
+        Threads.
+
+    Raises
+    ------
+    Exception
+        What `work` raises, in its turn.
+
+    Examples
+    --------
+    >>> list(in_order(range, [(0, 2), (2, 5)], n_workers=2))
+    [range(0, 2), range(2, 5)]
+    """
+    threads = ThreadPoolExecutor(n_workers)
+    waiting: deque[Future[Result]] = deque()
+    try:
+        for first, last in ranges:
+            if len(waiting) == AHEAD * n_workers:
+                yield waiting.popleft().result()
+            waiting.append(threads.submit(work, first, last))
+        while waiting:
+            yield waiting.popleft().result()
+    finally:
+        # As above; and where nobody takes the rest.
         threads.shutdown(cancel_futures=True)

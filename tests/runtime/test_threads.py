@@ -56,3 +56,33 @@ def test_examples():
 def test_numbers_of_workers_are_checked(n_workers):
     with pytest.raises(ParameterError, match="n_workers"):
         for_documents(lambda first, last: None, np.array([0, 1]), n_workers)
+
+
+@pytest.mark.parametrize("n_workers", [1, 3])
+def test_results_come_in_order_and_not_too_far_ahead(n_workers):
+    begun = []
+
+    def ranges():
+        for i in range(40):
+            begun.append(i)
+            yield i, i + 1
+
+    for taken, (first, _) in enumerate(threads.in_order(lambda *r: r, ranges(), n_workers)):
+        assert first == taken
+        assert len(begun) <= taken + 1 + threads.AHEAD * n_workers
+    assert len(begun) == 40
+
+
+def test_an_error_of_a_range_comes_in_its_turn_and_the_rest_is_not_begun():
+    def work(first, last):
+        if first == 2:
+            raise LookupError("on purpose")
+        done.append(first)
+        return first
+
+    done, results = [], []
+    with pytest.raises(LookupError, match="on purpose"):
+        for result in threads.in_order(work, [(i, i + 1) for i in range(30)], 1):
+            results.append(result)
+    assert results == [0, 1]
+    assert len(done) < 10
