@@ -109,7 +109,14 @@ RUNS = {
 }
 
 
-@pytest.mark.parametrize("name", RUNS)
+#: These start a dozen processes each, which takes them most of their time.
+MANY_PROCESSES = ("end_to_end", "memory", "scaling")
+
+
+@pytest.mark.parametrize(
+    "name",
+    [pytest.param(n, marks=pytest.mark.slow) if n in MANY_PROCESSES else n for n in RUNS],
+)
 def test_each_benchmark_runs(name, tiny, capsys):
     pytest.importorskip("matplotlib", reason="an optional extra: pip install esvi_shm[bench]")
     if name == "lda":

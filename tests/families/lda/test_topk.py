@@ -205,8 +205,10 @@ def test_refolds_and_learned_priors_keep_the_sums(case):
     before = fit.bound()
     fit.rest(1)
     assert_sums_hold(fit, case.counts)
+    # A learned prior may be small, and its float32 in gamma and lambda is not its float64.
+    noise = 3 * bound_noise(case.counts)
     assert fit.bound().elbo_f == pytest.approx(
-        oracle_of(fit, case.counts).bound_f(), rel=1e-7, abs=bound_noise(case.counts)
+        oracle_of(fit, case.counts).bound_f(), rel=1e-7, abs=noise
     )
     assert np.isfinite(before).all()
 
