@@ -107,6 +107,8 @@ def _list_words(shard, block, lambda_, phi_word, rule, topic_factor, lists, pi_o
         lambda_row, old = lambda_[word], phi_word[first + i]
         prior = rule.eta[word]
         n_above = above_into(lambda_row, zeros, prior + prior * ROUNDING, listed)
+        if n_above == 0:  # so few tokens that float32 cannot tell: in all topics
+            n_above = above_into(lambda_row, zeros, np.float32(0.0), listed)
         largest = np.float32(0.0)
         for j in range(n_above):
             largest = max(largest, lambda_row[listed[j]] - prior)
@@ -114,7 +116,7 @@ def _list_words(shard, block, lambda_, phi_word, rule, topic_factor, lists, pi_o
         n = 0
         for j in range(n_above):
             k = listed[j]
-            if lambda_row[k] - prior > cut:
+            if lambda_row[k] - prior >= cut:
                 x[n] = lambda_row[k]
                 listed[n] = k
                 n += 1
@@ -214,6 +216,8 @@ def _sweep(shard, block, gamma, lambda_, phi_doc, rule, want_entropy, scratch, l
         if r + 1 < last_row:
             prefetch_row(gamma, row_doc[r + 1])
         n_above = above_into(gamma_row, rule.alpha, rule.most_alpha * ROUNDING, own)
+        if n_above == 0:  # as for words
+            n_above = above_into(gamma_row, lists.zeros[:n_topics], np.float32(0.0), own)
         largest = np.float32(0.0)
         for a in range(n_above):
             largest = max(largest, gamma_row[own[a]] - rule.alpha[own[a]])
@@ -222,7 +226,7 @@ def _sweep(shard, block, gamma, lambda_, phi_doc, rule, want_entropy, scratch, l
         n_own = 0
         for a in range(n_above):
             k = own[a]
-            if gamma_row[k] - rule.alpha[k] > cut:
+            if gamma_row[k] - rule.alpha[k] >= cut:
                 x[n_own] = gamma_row[k]
                 own[n_own] = k
                 n_own += 1

@@ -150,6 +150,19 @@ def test_documents_find_new_topics():
     assert fit.bound().elbo == pytest.approx(dense.bound().elbo, rel=0.02)
 
 
+@pytest.mark.parametrize("n_topics", [1, 3, 60])
+@pytest.mark.parametrize("prior", [1e-3, 100.0])
+def test_counts_below_the_resolution_of_the_priors_are_placed(n_topics, prior):
+    counts = np.array([[1e-6, 0, 0, 0], [0, 1e-6, 3, 0], [0, 0, 1, 1e-5]])
+    fit = play(counts, n_topics=n_topics, alpha=prior, eta=prior, dense_passes=0, n_blocks=2)
+    for _ in range(3):
+        fit.run_pass()
+        seen = look(fit, counts)
+        np.testing.assert_allclose(seen.phi_doc.sum(axis=(1, 2)), counts.sum(axis=1), rtol=1e-2)
+        np.testing.assert_allclose(seen.phi_word.sum(axis=(0, 2)), counts.sum(axis=0), rtol=1e-2)
+        assert np.isfinite(fit.bound()).all()
+
+
 def test_which_passes_are_dense():
     def tolerances(**options):
         schedule = Schedule(FitConfig(n_passes=6, **options))
