@@ -109,13 +109,13 @@ RUNS = {
 }
 
 
-#: These start a dozen processes each, which takes them most of their time.
-MANY_PROCESSES = ("end_to_end", "memory", "scaling")
+#: The others start many processes or peers, which takes them most of their time: slow tests.
+QUICK = ("kernel", "scale", "topk")
 
 
 @pytest.mark.parametrize(
     "name",
-    [pytest.param(n, marks=pytest.mark.slow) if n in MANY_PROCESSES else n for n in RUNS],
+    [n if n in QUICK else pytest.param(n, marks=pytest.mark.slow) for n in RUNS],
 )
 def test_each_benchmark_runs(name, tiny, capsys):
     pytest.importorskip("matplotlib", reason="an optional extra: pip install esvi_shm[bench]")

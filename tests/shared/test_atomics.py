@@ -169,7 +169,7 @@ def store_then_look(rounds, flags, seen, me, patience):
 
 def test_the_fence_keeps_a_store_before_a_later_load() -> None:
     """Without it both sides may miss the other's flag, on x86 too."""
-    n = 100_000
+    n = 20_000
     rounds, flags = np.zeros(32, np.int64), np.zeros(32 * n, np.int64)
     seen = np.zeros((2, n), np.int64)
     store_then_look(np.ones(32, np.int64), flags[:32], seen[:, :1].copy(), 0, PATIENCE)
