@@ -14,6 +14,7 @@ from tests.families.lda.play import (
     look,
     margins_of,
     oracle_of,
+    play,
     rule_of,
     words_of,
 )
@@ -134,3 +135,12 @@ def test_refolding_starts_every_document_afresh(storage, case):
     room = {"rtol": 2e-3, "atol": 2e-4 * case.counts.max()}
     np.testing.assert_allclose(seen.gamma, lda.gamma, **room)
     np.testing.assert_allclose(seen.lambda_, lda.lambda_, **room)
+
+
+@pytest.mark.parametrize("command", ["sum_words", "sum_documents"])
+def test_sums_at_rest_leave_the_scratch_as_a_visit_needs_it(command):
+    """They lie in it as float64, whose halves could be anything, beyond K too."""
+    fit = play(np.full((4, 6), 3.0), n_topics=5, n_workers=2, n_blocks=2)
+    for worker in fit.workers:
+        worker.command(command)
+        assert not worker.scratch.rows.any()
