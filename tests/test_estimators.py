@@ -32,8 +32,8 @@ def test_the_fit_is_the_engine_s():
         n_topics=3, alpha=0.2, eta=0.3, n_workers=1, n_passes=4, deterministic=True, seed=5
     )
     result = engine.fit(Corpus.from_sparse(MATRIX), config)
-    lambda_ = np.empty_like(result.lambda_rows)
-    lambda_[result.word_ids] = result.lambda_rows
+    lambda_ = np.empty_like(result.learned.lambda_rows)
+    lambda_[result.learned.word_ids] = result.learned.lambda_rows
     np.testing.assert_array_equal(lda.components_, lambda_.T)
     assert lda.elbo_ == result.history[-1].elbo
     assert lda.n_passes_ == 4

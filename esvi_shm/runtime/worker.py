@@ -18,8 +18,6 @@ from dataclasses import dataclass
 from multiprocessing.connection import Connection
 from typing import Any
 
-import numpy as np
-
 from esvi_shm import families
 from esvi_shm.config import FitConfig
 from esvi_shm.families.contract import FamilyWorker, Sizes
@@ -29,12 +27,12 @@ from esvi_shm.runtime.blocks import (
     BEAT,
     BUSY_NS,
     ENTROPY_FROM,
-    PAIRS,
     PLACE,
     RECALL,
     STEP,
     TARGET_PASS,
     VISITS,
+    WORK,
 )
 from esvi_shm.runtime.routes import Route, find_stops
 from esvi_shm.runtime.serial import merge_shards, warm_up
@@ -80,12 +78,13 @@ class Worker:
         self.inbox = control["rings"][self.p]
         self.row = control["workers"][self.p]
         shards = merge_shards(arrays, setup.sizes.n_workers)
-        stops = find_stops([shard["block_row_ptr"] for shard in shards])
-        self.n_stops = [len(s) for s in stops]
-        self.pairs = _pairs_of_blocks(shards[self.p])
         config = setup.config
-        self.route = Route(config, stops)
         model = families.find(config.family)(config, setup.sizes)
+        work = [model.work(shard) for shard in shards]
+        stops = find_stops(work)
+        self.n_stops = [len(s) for s in stops]
+        self.work = work[self.p].tolist()
+        self.route = Route(config, stops)
         self.commands = model.commands
         beat = self.row[BEAT : BEAT + 1]
         self.family: FamilyWorker = model.worker(
@@ -160,7 +159,7 @@ class Worker:
         self.family.visit(block, pass_, bool(pass_ >= self.orders[ENTROPY_FROM]))
         self.row[AT_WORK] = 0
         self.row[BUSY_NS] += time.perf_counter_ns() - began
-        self.row[PAIRS] += self.pairs[block]
+        self.row[WORK] += self.work[block]
         self.row[VISITS] += 1
         step += 1
         self.blocks[block, STEP] = step
@@ -179,11 +178,6 @@ class Worker:
         try_push(self.rings[receiver, self.p], value)
         if receiver == self.home:
             os.eventfd_write(self.bell, 1)
-
-
-def _pairs_of_blocks(shard: dict[str, np.ndarray]) -> list[int]:
-    ends = shard["row_ptr"][shard["block_row_ptr"]]
-    return np.diff(ends).tolist()
 
 
 def _die_with_parent(parent: int) -> None:
