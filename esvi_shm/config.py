@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from esvi_shm.errors import ParameterError
+from esvi_shm.mixture_options import MixtureOptions
 
 Prior = float | np.ndarray
 
@@ -190,6 +191,8 @@ class FitConfig:
     max_time : float or None
         Seconds of fitting after which the fit ends.
     seed : int
+    mixture : MixtureOptions or None
+        What only families of mixtures know of; there `n_topics` is the number of components.
 
     Raises
     ------
@@ -237,6 +240,7 @@ class FitConfig:
     patience: int | None = None
     max_time: float | None = None
     seed: int = 0
+    mixture: MixtureOptions | None = None
 
     def __post_init__(self) -> None:
         for name in ("alpha", "eta"):
@@ -275,6 +279,8 @@ class FitConfig:
                 raise ParameterError("seed_documents", rule, self.seed_documents)
         if not isinstance(self.start_from, GivenTopics | None):
             raise ParameterError("start_from", "must be GivenTopics", self.start_from)
+        if not isinstance(self.mixture, MixtureOptions | None):
+            raise ParameterError("mixture", "must be MixtureOptions", self.mixture)
         self._check_seed_words()
         for name in ("alpha", "eta"):
             self._check_prior(name, getattr(self, name))
@@ -329,6 +335,8 @@ class FitConfig:
             value = getattr(self, field.name)
             if isinstance(value, np.ndarray | np.generic):
                 value = value.tolist()
+            elif isinstance(value, MixtureOptions):
+                value = value.as_dict()
             elif isinstance(value, GivenTopics):
                 value = value.source
             elif isinstance(value, tuple):

@@ -105,7 +105,7 @@ def _run(given: argparse.Namespace) -> None:
     from esvi_shm import store
     from esvi_shm.progress import Progress
 
-    model = store.load(given.model)
+    model = store.load_topics(given.model)
     with Progress(given.quiet, None) as progress:
         corpus = command.read(given, given.corpus, progress)
         aligned = model.aligned(corpus, may_be_empty=True)
