@@ -104,6 +104,10 @@ def run(given: argparse.Namespace) -> None:
         if getattr(given, name) != default:
             rule = f"has no meaning with family {given.family}"
             raise ParameterError(name, rule, getattr(given, name))
+    for name in ("alpha", "eta"):  # texts that only LDA reads
+        if getattr(given, name) != getattr(FitConfig, name):
+            rule = f"has no meaning with family {given.family}"
+            raise ParameterError(name, rule, getattr(given, name))
     if given.corpus is None:
         raise ParameterError("corpus", f"must be given with family {given.family}", None)
     values = {PARAMETERS.get(name, name): value for name, value in vars(given).items()}

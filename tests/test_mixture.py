@@ -115,7 +115,7 @@ def test_full_covariance_agrees_with_scikit_learn():
     }  # fmt: skip
     means = np.stack([X[WHICH == k].mean(axis=0) for k in range(3)])
     peer = BayesianGaussianMixture(
-        3, tol=0.0, max_iter=200, reg_covar=0.0, random_state=0,
+        n_components=3, tol=0.0, max_iter=200, reg_covar=0.0, random_state=0,
         weight_concentration_prior_type="dirichlet_distribution", **priors,
     )  # fmt: skip
     with pytest.warns(Warning):
