@@ -40,7 +40,7 @@ from esvi_shm.families.contract import Bound, Judge
 from esvi_shm.runtime import blocks
 from esvi_shm.runtime.blocks import ENTROPY_FROM, PAIRS, PLACE, RECALL, STEP, TARGET_PASS, VISITS
 from esvi_shm.runtime.layout import Layout, fill
-from esvi_shm.runtime.processes import Workers, private_bytes
+from esvi_shm.runtime.processes import Workers, give_back_freed, private_bytes
 from esvi_shm.runtime.record import Observer, Record, Restart, Result
 from esvi_shm.runtime.routes import Route, find_stops
 from esvi_shm.runtime.script import play
@@ -82,6 +82,7 @@ class Home:
         self.peak_loading = private_bytes() + layout.filled_bytes
         if layout.released_bytes:
             corpus.release()
+            give_back_freed()
         self.control = control = self.arrays["control"]
         blocks.initialise_control(control, self.P, self.B)
         self.rings, self.orders = control["rings"], control["orders"]
