@@ -32,6 +32,8 @@ from esvi_shm.families.lda.worker import Worker, find_storage
 from esvi_shm.shared.table import ArraySpec
 
 STORAGES = ("margins", "full", "topk")
+#: What travels.
+AXES = ("words", "topics")
 #: What `topk` does with the mass that it does not keep, and of how many topics it keeps one where
 #: no number is given.
 RESIDUALS, TOPICS_A_KEPT_ONE = ("spread", "drop"), 4
@@ -53,6 +55,7 @@ class Model:
         "sum_under_eta",
         "take_priors",
         "bound",
+        "tidy",
         *repair.COMMANDS,
     )
 
@@ -60,6 +63,15 @@ class Model:
     def check(config: FitConfig, has_judge: bool = True) -> None:
         choose("inference", config.inference, INFERENCES)
         choose("storage", config.storage, STORAGES)
+        choose("axis", config.axis, AXES)
+        if config.axis == "topics":
+            if config.storage != "full":
+                rule = "must be full where topics travel (axis topics): a pair's mass must be known"
+                raise ParameterError("storage", rule, config.storage)
+            if config.deterministic:
+                # Which topics meet depends on who is faster.
+                rule = "must be words in a deterministic fit"
+                raise ParameterError("axis", rule, config.axis)
         if config.leave_out is not None:
             choose("leave_out", config.leave_out, exclusion.CHOICES)
         choose("residual", config.residual, RESIDUALS)
@@ -133,6 +145,9 @@ class Model:
         elif config.leave_out not in (None, "none"):
             names = ParameterName("leave_out"), ParameterName("storage")
             found.append(("%s has no effect with %s topk", *names))
+        if config.axis == "topics" and config.leave_out not in (None, "none"):
+            names = ParameterName("leave_out"), ParameterName("axis")
+            found.append(("%s has no effect with %s topics", *names))
         if config.noise_passes and not config.noise:
             names = ParameterName("noise_passes"), ParameterName("noise")
             found.append(("%s has no effect without %s", *names))
@@ -282,7 +297,14 @@ class Model:
             return (yield from repair.script(self, corpus, arrays, shared, n_passes))
         return {}
 
+    def topics_of(self, block: int) -> np.ndarray:
+        """The topics that travel as a block, int64, ascending."""
+        first, last = (self.config.n_topics * b // self.sizes.n_blocks for b in (block, block + 1))
+        return np.arange(first, last)
+
     def evaluate(self, shared: Arrays, n_passes: int) -> Generator[str, bool, Bound]:
+        if self.config.axis == "topics":
+            yield "tidy"
         yield "sum_documents"
         yield "sum_words"
         yield "bound"

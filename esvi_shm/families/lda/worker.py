@@ -9,7 +9,15 @@ import numpy as np
 
 from esvi_shm.corpus.shard import Shard
 from esvi_shm.families.contract import Arrays
-from esvi_shm.families.lda import active, bound, exclusion, margins, priors, repair
+from esvi_shm.families.lda import (
+    active,
+    bound,
+    exclusion,
+    margins,
+    priors,
+    repair,
+    topic_axis,
+)
 from esvi_shm.families.lda.noise import visit_key
 from esvi_shm.families.lda.starts import _documents
 from esvi_shm.families.lda.update import Rule, make_scratch
@@ -69,22 +77,40 @@ class Worker:
         self.own_blocks = range(worker, model.sizes.n_blocks, model.sizes.n_workers)
 
     def visit(self, block: int, pass_: int, want_entropy: bool) -> None:
-        schedule = self.model.schedule
-        noise = schedule.noise(pass_)
-        self.rule = self.rule._replace(
-            cvb0=schedule.cvb0(pass_), power=schedule.power(pass_), noise=noise,
-            leave_out=schedule.leave_out(pass_),
-        )  # fmt: skip
-        tolerance = schedule.tolerance(pass_) if self.storage is margins else 0.0
-        if noise > 0.0:
-            key = visit_key(self.model.config.seed, pass_, self.worker)
-            self.rule = self.rule._replace(noise_key=key)
+        self._take_rule_of(pass_)
+        tolerance = self.model.schedule.tolerance(pass_) if self.storage is margins else 0.0
         if tolerance:
             self._visit_active(block, tolerance, want_entropy)
         else:
             self._visit(
                 block, given=False, frozen=False, want_words=True, want_entropy=want_entropy
             )
+
+    def visit_together(self, blocks: Sequence[int], pass_: int) -> None:
+        self._take_rule_of(pass_)
+        topics = np.concatenate([self.model.topics_of(block) for block in sorted(blocks)])
+        topic_axis.visit(
+            self.shard,
+            topics,
+            self.gamma,
+            self.shared["lambda_"],
+            self.phi,
+            self.shared["pi"],
+            self.rule,
+            self.worker,
+            self.scratch,
+        )
+
+    def _take_rule_of(self, pass_: int) -> None:
+        schedule = self.model.schedule
+        noise = schedule.noise(pass_)
+        self.rule = self.rule._replace(
+            cvb0=schedule.cvb0(pass_), power=schedule.power(pass_), noise=noise,
+            leave_out=schedule.leave_out(pass_),
+        )  # fmt: skip
+        if noise > 0.0:
+            key = visit_key(self.model.config.seed, pass_, self.worker)
+            self.rule = self.rule._replace(noise_key=key)
 
     def _visit_active(self, block: int, tolerance: float, want_entropy: bool) -> None:
         if self.lists is None:
@@ -216,6 +242,9 @@ class Worker:
             int(self.shared["start_seed"][0]),
             np.empty(self.model.config.n_topics),
         )
+
+    def _tidy(self) -> None:
+        topic_axis.tidy(self.shard, self.phi, self.shared["entropy"][self.worker])
 
     def _sum_documents(self) -> None:
         self.storage.sum_documents(self.shard, self.gamma, self.phi, self.shared["alpha"])
