@@ -40,7 +40,7 @@ class _Together(Observer):
 def _run(path: Any, config: FitConfig, barrier: Barrier, answers: Any) -> None:
     """One fit in a process of its own; answers pairs a second of its passes."""
     result = engine.fit(read_corpus(path), config, _Together(barrier))
-    answers.put(result.pairs / result.pass_seconds)
+    answers.put(result.work / result.pass_seconds)
 
 
 def rate(options: argparse.Namespace, n_fits: int, n_workers: int) -> float:

@@ -12,8 +12,8 @@ Word rows are in the order of the blocks: row i is word `word_ids[i]`, and block
 Source: Zhang et al., AISTATS 2019, Algorithm 3 and appendix A; Hoffman et al. 2013.
 """
 
-from collections.abc import Generator, Sequence
-from dataclasses import replace
+from collections.abc import Generator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -22,8 +22,9 @@ from esvi_shm.config import FitConfig, choose, prior_vector
 from esvi_shm.corpus.corpus import Corpus
 from esvi_shm.corpus.held import AnyCorpus
 from esvi_shm.errors import ParameterError, ParameterName
-from esvi_shm.families.contract import Arrays, Bound, Judge, Sizes
-from esvi_shm.families.lda import active, bound, exclusion, priors, repair, starts
+from esvi_shm.families.contract import Arrays, Bound, Judge
+from esvi_shm.families.lda import active, bound, cut, exclusion, priors, repair, starts, toy
+from esvi_shm.families.lda.cut import Sizes
 from esvi_shm.families.lda.repair import TRIAL_PASSES
 from esvi_shm.families.lda.schedule import Schedule
 from esvi_shm.families.lda.starts import _given
@@ -40,9 +41,33 @@ RESIDUALS, TOPICS_A_KEPT_ONE = ("spread", "drop"), 4
 INFERENCES = ("vb", "cvb0", "anneal")
 
 
+@dataclass
+class Learned:
+    """What a fit has found, as views of its arrays.
+
+    Attributes
+    ----------
+    word_ids : int32 array, shape (V,)
+        The word of each row of lambda.
+    lambda_rows : float32 array, shape (V, K)
+    gamma_shards : list of float32 arrays, shapes (D_p, K)
+    alpha, eta : float64 arrays, shapes (K,) and (V,)
+        In the order of the topics and of the vocabulary.
+    """
+
+    word_ids: np.ndarray
+    lambda_rows: np.ndarray
+    gamma_shards: list[np.ndarray]
+    alpha: np.ndarray
+    eta: np.ndarray
+
+
 class Model:
     """LDA for one configuration and corpus size; see `families.contract.Family`."""
 
+    units = "documents"
+    cut = cut.Cut
+    toy = staticmethod(toy.toy)
     commands: Sequence[str] = (
         "corpus_topics",
         "fold_in",
@@ -153,13 +178,33 @@ class Model:
             found.append(("%s has no effect without %s", *names))
         return found
 
-    def check_corpus(self, corpus: Corpus) -> None:
-        _given.check_words(self.config, corpus)
+    @staticmethod
+    def n_units(data: Corpus) -> int:
+        return data.n_documents
+
+    @staticmethod
+    def choose_n_blocks(data: Corpus, config: FitConfig, n_workers: int) -> int:
+        if config.axis == "topics":
+            # The words are cut into as many blocks, which are dealt to the workers at rests.
+            n_blocks = config.n_blocks or cut.choose_n_groups(n_workers)
+            return min(n_blocks, data.n_words, config.n_topics)
+        return min(config.n_blocks or cut.choose_n_blocks(data, n_workers), data.n_words)
+
+    def work(self, shard: Arrays) -> np.ndarray:
+        pairs = np.diff(shard["row_ptr"][shard["block_row_ptr"]])
+        if self.meets:  # a part of the topics finds work in all pairs
+            n_pairs, parts = int(pairs.sum()), np.arange(len(pairs) + 1)
+            return np.maximum(np.diff(n_pairs * parts // len(pairs)), min(n_pairs, 1))
+        return pairs
+
+    def check_data(self, data: Corpus) -> None:
+        _given.check_words(self.config, data)
 
     def __init__(self, config: FitConfig, sizes: Sizes) -> None:
         self.check(config)
         self.config, self.sizes = config, sizes
         self.schedule = Schedule(config)
+        self.meets = config.axis == "topics"
         changes = (*config.refold_after, *config.repair_after)
         self.settles_after = max(self.schedule.n_passes, *changes, 0)
         self.alpha = prior_vector("alpha", config.alpha, config.n_topics)
@@ -239,27 +284,31 @@ class Model:
                 specs.append(ArraySpec(f"kept_{name}", shape, dtype, own, own, kept))
         return specs
 
-    def scratch_bytes(self, most_words: int) -> int:
+    def scratch_bytes(self, largest_block: int) -> int:
         # What a visit needs (`update.make_scratch`), and float64 sums where its rows are many.
         n_topics = self.config.n_topics
         row = scratch_word_bytes(n_topics, self.schedule.leaves_out) + 8 * n_topics
         if self.config.dense_passes is not None:
             row += active.word_bytes(n_topics)
-        return most_words * row
+        return largest_block * row
 
     def initialise(self, corpus: Arrays, shared: Arrays) -> None:
         shared["alpha"][:] = self.alpha
         shared["eta"][:] = self.eta[corpus["word_ids"]]
 
+    def begin_pass(self, shared: Arrays) -> None:
+        # What other workers read of pi during the pass: always the same, whoever is faster.
+        shared["pi_snapshot"][:] = shared["pi"]
+
     def start(
-        self, corpus: AnyCorpus, arrays: Arrays, shared: Arrays, restart: int = 0
+        self, held: AnyCorpus, arrays: Arrays, shared: Arrays, restart: int = 0
     ) -> Generator[str, bool, None]:
         config = replace(self.config, seed=self.config.start_seed(restart))
         shared["start_seed"][0] = config.seed
-        yield from starts.find(config.start).start(config, corpus, arrays, shared)
+        yield from starts.find(config.start).start(config, held, arrays, shared)
         yield "sum_documents"
         yield "sum_words"
-        shared["pi_snapshot"][:] = shared["pi"]
+        self.begin_pass(shared)
 
     def next_rest(self, n_passes: int) -> int | None:
         changes = (*self.config.refold_after, *self.config.repair_after)
@@ -277,7 +326,7 @@ class Model:
 
     def at_rest(
         self,
-        corpus: AnyCorpus,
+        held: AnyCorpus,
         arrays: Arrays,
         shared: Arrays,
         n_passes: int,
@@ -285,7 +334,7 @@ class Model:
     ) -> Generator[str | int, bool, dict[str, int]]:
         if n_passes in self.config.refold_after:
             # It frees documents that are stuck in their first topics.
-            shared["pi_snapshot"][:] = shared["pi"]
+            self.begin_pass(shared)
             yield "refold"
             yield "sum_documents"
             yield "sum_words"
@@ -294,7 +343,7 @@ class Model:
             decides = judge if self.schedule.cvb0(n_passes - 1) else None
             yield from priors.learn(self.config, arrays["word_ids"], shared, decides)
         if n_passes in self.config.repair_after:
-            return (yield from repair.script(self, corpus, arrays, shared, n_passes))
+            return (yield from repair.script(self, held, arrays, shared, n_passes))
         return {}
 
     def topics_of(self, block: int) -> np.ndarray:
@@ -303,7 +352,7 @@ class Model:
         return np.arange(first, last)
 
     def evaluate(self, shared: Arrays, n_passes: int) -> Generator[str, bool, Bound]:
-        if self.config.axis == "topics":
+        if self.meets:
             yield "tidy"
         yield "sum_documents"
         yield "sum_words"
@@ -319,6 +368,19 @@ class Model:
             self.schedule.cvb0(max(n_passes - 1, 0)),
             self.schedule.power(max(n_passes - 1, 0)),
         )
+
+    def judged(self, arrays: Arrays, shared: Arrays) -> tuple[Any, ...]:
+        return shared["lambda_"], arrays["word_ids"], shared["alpha"]
+
+    def prior_means(self, shared: Arrays) -> tuple[float, float]:
+        return float(shared["alpha"].mean()), float(shared["eta"].mean())
+
+    def learned(self, arrays: Mapping[str, Arrays]) -> Learned:
+        shared, word_ids = arrays["parameters"], arrays["corpus"]["word_ids"]
+        gamma = [arrays[f"state_{p}"]["gamma"] for p in range(self.sizes.n_workers)]
+        eta = np.empty_like(shared["eta"])
+        eta[word_ids] = shared["eta"]
+        return Learned(word_ids, shared["lambda_"], gamma, shared["alpha"].copy(), eta)
 
     def worker(
         self, worker: int, corpus: Arrays, shared: Arrays, shards: Sequence[Arrays], beat: Any

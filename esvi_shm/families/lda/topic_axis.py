@@ -26,7 +26,7 @@ from esvi_shm.families.lda.update import (
     phi_by_logs_into,
     topic_factors_into,
 )
-from esvi_shm.vector import padded
+from esvi_shm.vector import dot_1, padded
 
 
 @kernel
@@ -82,7 +82,9 @@ def visit(shard, topics, gamma, lambda_, phi, pi_rows, rule, worker, scratch):
         change = np.zeros((last - first, n))
         for r in range(block_row_ptr[block], block_row_ptr[block + 1]):
             scratch.beat[0] += 1
-            _update_row(shard, r, first, topics, gamma, lambda_, phi, rule, log_topic, rows, change)
+            _update_row(
+                shard, r, first, topics, gamma, lambda_, phi, rule, log_topic, scratch, change
+            )
         for w in range(last - first):
             word = word_row[first + w]
             for i in range(n):
@@ -94,40 +96,45 @@ def visit(shard, topics, gamma, lambda_, phi, pi_rows, rule, worker, scratch):
 
 
 @kernel
-def _update_row(shard, r, first, topics, gamma, lambda_, phi, rule, log_topic, rows, change):
+def _update_row(shard, r, first, topics, gamma, lambda_, phi, rule, log_topic, scratch, change):
     """Update the pairs of one (document, block of words); `change` (words, n) is added to."""
     n, length = topics.shape[0], padded(topics.shape[0])
-    gamma_row, stored = gamma[shard.row_doc[r]], phi[0]
-    x, theta = np.empty(n, np.float32), np.zeros(length, np.float32)
-    before, total = np.empty(n, np.float32), np.zeros(n, np.float32)
+    gamma_row, stored, rows = gamma[shard.row_doc[r]], phi[0], scratch.rows
+    # In the order of `topics`, so that all but the two loops over phi run along memory.
+    x, theta, total = scratch.own[:n], scratch.theta[:length], scratch.total[:n]
+    before, after = scratch.old[:n], scratch.products[:n]
     for i in range(n):
         x[i] = gamma_row[topics[i]]
+        total[i] = 0.0
+    theta[:] = 0.0
     factors_into(x, theta, rule.cvb0, rule.power)
     for j in range(shard.row_ptr[r], shard.row_ptr[r + 1]):
-        w, count, old = shard.pair_word[j] - first, shard.pair_count[j], stored[j]
-        factor = rows[length * w : length * (w + 1)]
-        mass, s = np.float32(0.0), np.float32(0.0)
+        w, count, phi_row = shard.pair_word[j] - first, shard.pair_count[j], stored[j]
+        mass = np.float32(0.0)
         for i in range(n):
-            before[i] = old[topics[i]]
+            before[i] = phi_row[topics[i]]
             mass += before[i]
-            s += theta[i] * factor[i]
         if mass == 0.0:
             continue
+        s = dot_1(theta, rows, (length * w,), length)[0]
         if s >= TINY:
-            scale = mass / s
+            scale, factor = mass / s, rows[length * w : length * w + n]
             for i in range(n):
-                old[topics[i]] = theta[i] * factor[i] * scale
+                after[i] = theta[i] * factor[i] * scale
         else:
             of_word, of_pair = np.empty(n, np.float32), np.empty(n)
             for i in range(n):
                 of_word[i] = lambda_[shard.word_row[first + w], topics[i]]
             phi_by_logs_into(x, of_word, log_topic, False, rule, of_pair)
             for i in range(n):
-                old[topics[i]] = np.float32(mass * of_pair[i])
+                after[i] = mass * of_pair[i]
+        moved = change[w]
         for i in range(n):
-            moved = count * (old[topics[i]] - before[i])
-            total[i] += moved
-            change[w, i] += moved
+            before[i] = count * (after[i] - before[i])
+            total[i] += before[i]
+            moved[i] += before[i]
+        for i in range(n):
+            phi_row[topics[i]] = after[i]
     for i in range(n):
         k = topics[i]
         gamma_row[k] = max(gamma_row[k] + total[i], rule.alpha[k])
