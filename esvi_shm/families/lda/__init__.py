@@ -22,7 +22,7 @@ from esvi_shm.config import FitConfig, choose, prior_vector
 from esvi_shm.corpus.corpus import Corpus
 from esvi_shm.errors import ParameterError, ParameterName
 from esvi_shm.families.contract import Arrays, Bound, Judge, Sizes
-from esvi_shm.families.lda import active, bound, exclusion, priors, repair, starts
+from esvi_shm.families.lda import bound, exclusion, priors, repair, starts, tiling
 from esvi_shm.families.lda.repair import TRIAL_PASSES
 from esvi_shm.families.lda.schedule import Schedule
 from esvi_shm.families.lda.starts import _given
@@ -154,8 +154,10 @@ class Model:
         P, V, B, K = s.n_workers, s.n_words, s.n_blocks, n_topics
         every, rest = "all workers", "home, while no block is out"
         repairs = repair.specs(s, n_topics) if self.config.repair_after else []
+        live = tiling.specs(s, n_topics) if self.config.dense_passes is not None else []
         return [
             *repairs,
+            *live,
             ArraySpec(
                 "lambda_", (V, K), np.float32, "the owner of the row's block",
                 "the owner; everyone while no block is out",
@@ -228,7 +230,7 @@ class Model:
         n_topics = self.config.n_topics
         row = scratch_word_bytes(n_topics, self.schedule.leaves_out) + 8 * n_topics
         if self.config.dense_passes is not None:
-            row += active.word_bytes(n_topics)
+            row += tiling.word_bytes(n_topics)
         return most_words * row
 
     def initialise(self, corpus: Arrays, shared: Arrays) -> None:
