@@ -7,7 +7,7 @@ here cannot be foreseen: a pair's tiles are 3 of a document's 7, in no order tha
     table    int64, 2 `width` a word: for each 64 tiles a mask of those that the word has, and the
              number of the first of them among all tiles of all words
     lanes    uint8, by that number: which of the tile's 8 topics the word has
-    rows     float32, 16 by that number: factors, sums. Tile 0 is nobody's.
+    rows     float32, 16 by that number: factors, sums. Tile 0 is nobody's, without a topic.
     slots    int64, 5 a slot of the document: where its mask is in `table`, its bit there, the bits
              below, its place in `theta` and `total`, which of its 8 topics the document has
     entries  int64: a tile in `rows`, a pair within its chunk, a place in `theta`
@@ -238,14 +238,14 @@ def find_common(
                     number(slot_data, builder.add(m, INT64(i))) for i in range(SLOT)
                 )
                 mask, base = number(own, where), number(own, builder.add(where, INT64(1)))
+                has = builder.icmp_unsigned("!=", builder.and_(mask, bit), INT64(0))
                 tile = builder.add(base, builder.ctpop(builder.and_(mask, below)))
-                # Where the word does not have the tile, this is another one's.
-                word_lanes = builder.zext(number(lane_data, tile), INT64)
-                has = builder.and_(builder.lshr(mask, bit), INT64(1))
-                both = builder.and_(builder.and_(word_lanes, document_lanes), builder.neg(has))
-                found = builder.icmp_unsigned("!=", both, INT64(0))
+                tile = builder.select(has, tile, INT64(0))
                 row = builder.mul(tile, INT64(2 * TILE))
-                _prefetch(builder, row_data, builder.select(found, row, INT64(0)))
+                _prefetch(builder, row_data, row)
+                word_lanes = builder.zext(number(lane_data, tile), INT64)
+                both = builder.and_(word_lanes, document_lanes)
+                found = builder.icmp_unsigned("!=", both, INT64(0))
                 n = builder.load(end)
                 entry = builder.or_(builder.shl(row, INT64(32)), builder.or_(pair, place))
                 builder.store(entry, builder.gep(entry_data, [n]))

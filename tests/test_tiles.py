@@ -69,9 +69,9 @@ def test_pairs(n_tiles):
     theta, total = np.zeros(TILE * n_tiles, np.float32), np.ones(TILE * n_tiles, np.float32)
     for m, t in enumerate(random.permutation(own)):
         tile = theta_of_topic[TILE * t : TILE * (t + 1)]
-        below = (1 << int(t % 64)) - 1
+        bit, below = np.left_shift(np.int64(1), np.int64(t % 64)), (1 << int(t % 64)) - 1
         on = int(np.packbits(tile > 0, bitorder="little")[0])
-        slots[SLOT * m : SLOT * (m + 1)] = 2 * (t // 64), t % 64, below, TILE * m, on
+        slots[SLOT * m : SLOT * (m + 1)] = 2 * (t // 64), bit, below, TILE * m, on
         theta[TILE * m : TILE * (m + 1)] = tile
     pair_word = (first_word + random.integers(0, n_words, n)).astype(np.int32)
     counts = random.integers(1, 5, n).astype(np.float32)
@@ -80,7 +80,7 @@ def test_pairs(n_tiles):
     before = rows.copy()
     end = call(
         pair_word, first_word, slots, len(own), table.ravel(), width,
-        np.array([*lanes, 255], np.uint8), rows, entries, 2, theta, total, partial, norms, counts,
+        np.array(lanes, np.uint8), rows, entries, 2, theta, total, partial, norms, counts,
     )  # fmt: skip
     words = pair_word - first_word
     common = (has & (theta_of_topic.reshape(-1, TILE) > 0)).any(axis=2)
@@ -96,7 +96,7 @@ def test_pairs(n_tiles):
             wanted[at : at + TILE] += weight * theta_of_topic[TILE * t : TILE * (t + 1)]
     np.testing.assert_allclose(rows, wanted, rtol=1e-5)
     for m in range(len(own)):
-        t = 32 * slots[SLOT * m] + slots[SLOT * m + 1]
+        t = 32 * slots[SLOT * m] + first(slots[SLOT * m + 1])
         mixed = (weights[:, None] * beta[words])[:, TILE * t : TILE * (t + 1)]
         sums = 1 + mixed[common[words, t]].sum(axis=0)
         np.testing.assert_allclose(total[TILE * m : TILE * (m + 1)], sums, rtol=1e-5)

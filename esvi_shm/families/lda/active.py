@@ -49,6 +49,7 @@ from esvi_shm.tiles import (
     bits_into,
     dot_entries,
     find_common,
+    lowest,
     mix_entries,
     prefetch_value,
 )
@@ -142,7 +143,7 @@ def _sweep(shard, block, gamma, lambda_, phi_doc, rule, want_entropy, scratch, l
             _flush_sums(rows, n_tiles, spill)
         scratch.beat[0] += 1
         d = row_doc[r]
-        gamma_row, old, bits, own = gamma[d], phi_doc[r], live[d], lists.own[r % 2]
+        own = lists.own[r % 2]
         n_live = n_next
         if r + 1 < last_row:
             following, ahead = row_doc[r + 1], lists.own[(r + 1) % 2]
@@ -152,28 +153,28 @@ def _sweep(shard, block, gamma, lambda_, phi_doc, rule, want_entropy, scratch, l
                 prefetch_value(phi_doc, r + 1, ahead[a])
         largest = np.float32(0.0)
         for a in range(n_live):
-            largest = max(largest, gamma_row[own[a]] - rule.alpha[own[a]])
+            largest = max(largest, gamma[d, own[a]] - rule.alpha[own[a]])
         cut = min(largest * DOCUMENT_CUT, TOKENS_CUT)
         rounding = rule.most_alpha * ROUNDING
         beyond = rule.most_alpha + rounding
         n_own = 0
         for a in range(n_live):
             k = own[a]
-            above = gamma_row[k] - rule.alpha[k]
+            above = gamma[d, k] - rule.alpha[k]
             if above > rounding and above >= cut:
-                x[n_own] = gamma_row[k]
+                x[n_own] = gamma[d, k]
                 own[n_own] = k
                 n_own += 1
                 continue
-            if old[k] > 0.0:
-                gamma_row[k] = max(gamma_row[k] - old[k], rule.alpha[k])
-                old[k] = 0.0
-            if gamma_row[k] - rule.alpha[k] <= rounding:
-                bits[k >> 6] &= ~(np.int64(1) << np.int64(k & 63))
-            beyond = max(beyond, gamma_row[k])
+            if phi_doc[r, k] > 0.0:
+                gamma[d, k] = max(gamma[d, k] - phi_doc[r, k], rule.alpha[k])
+                phi_doc[r, k] = 0.0
+            if gamma[d, k] - rule.alpha[k] <= rounding:
+                live[d, k >> 6] &= ~(np.int64(1) << np.int64(k & 63))
+            beyond = max(beyond, gamma[d, k])
         if n_own == 0:  # so few tokens that float32 cannot tell: in all topics
             for k in range(n_topics):
-                x[k] = gamma_row[k]
+                x[k] = gamma[d, k]
                 own[k] = k
             n_own = n_topics
         x[n_own] = beyond
@@ -194,8 +195,8 @@ def _sweep(shard, block, gamma, lambda_, phi_doc, rule, want_entropy, scratch, l
                 n_slots += 1
                 slot_of[tile] = slot
                 slots[SLOT * slot] = 2 * (tile >> 6)
-                slots[SLOT * slot + 1] = tile & 63
-                slots[SLOT * slot + 2] = (np.int64(1) << np.int64(tile & 63)) - 1
+                slots[SLOT * slot + 1] = np.int64(1) << np.int64(tile & 63)
+                slots[SLOT * slot + 2] = slots[SLOT * slot + 1] - 1
                 slots[SLOT * slot + 3] = TILE * slot
                 slots[SLOT * slot + 4] = 0
                 for j in range(TILE * slot, TILE * (slot + 1)):
@@ -237,14 +238,14 @@ def _sweep(shard, block, gamma, lambda_, phi_doc, rule, want_entropy, scratch, l
                     weights[c], norms[c] = 0.0, 1.0
                     shares = (all_factors, document_factors, outside)
                     part, done = _update_outside(
-                        i, pair_count[j + c], gamma_row, most, shares, rule, bits, lists
+                        i, pair_count[j + c], gamma[d], most, shares, rule, live[d], lists
                     )
                     if not done:
                         if more.shape[0] == 0:
                             more = np.zeros((n_words, n_topics))
                         part = _update_by_logs(
-                            gamma_row, lambda_[word_row[first_word + i]],
-                            np.float64(pair_count[j + c]), rule, scratch.log_topic, bits, extra,
+                            gamma[d], lambda_[word_row[first_word + i]],
+                            np.float64(pair_count[j + c]), rule, scratch.log_topic, live[d], extra,
                             more[i],
                         )  # fmt: skip
                     bound += part
@@ -264,11 +265,11 @@ def _sweep(shard, block, gamma, lambda_, phi_doc, rule, want_entropy, scratch, l
                 new += np.float32(extra[k])
                 extra[k] = 0.0
             if new > 0.0:
-                bits[k >> 6] |= np.int64(1) << np.int64(k & 63)
-            gamma_row[k] = max(gamma_row[k] + (new - old[k]), rule.alpha[k] + new)
-            old[k] = new
+                live[d, k >> 6] |= np.int64(1) << np.int64(k & 63)
+            gamma[d, k] = max(gamma[d, k] + (new - phi_doc[r, k]), rule.alpha[k] + new)
+            phi_doc[r, k] = new
         for m in range(n_slots):
-            slot_of[32 * slots[SLOT * m] + slots[SLOT * m + 1]] = -1
+            slot_of[32 * slots[SLOT * m] + lowest(slots[SLOT * m + 1])] = -1
         if slow:
             n_live = bits_into(live, d, own)
             for a in range(n_live):
@@ -276,8 +277,8 @@ def _sweep(shard, block, gamma, lambda_, phi_doc, rule, want_entropy, scratch, l
                 if extra[k] > 0.0:
                     new = np.float32(extra[k])
                     extra[k] = 0.0
-                    gamma_row[k] = max(gamma_row[k] + (new - old[k]), rule.alpha[k] + new)
-                    old[k] = new
+                    gamma[d, k] = max(gamma[d, k] + (new - phi_doc[r, k]), rule.alpha[k] + new)
+                    phi_doc[r, k] = new
     return bound, spill, more
 
 

@@ -54,7 +54,7 @@ class Lists(NamedTuple):
     """A worker's private arrays for active sets; n = padded(K), T the tiles of K topics."""
 
     rows: np.ndarray  # float32 (16 (T words + 1),): the words' tiles, see `tiles`
-    lanes: np.ndarray  # uint8 (T words + 2,)
+    lanes: np.ndarray  # uint8 (T words + 1,)
     table: np.ndarray  # int64 (2 ceil(T / 64) words,)
     mass: np.ndarray  # float32 (words,): sum of the word's factors; that of other topics at most
     edge: (
@@ -111,7 +111,7 @@ def make_lists(most_words: int, n_documents: int, n_topics: int) -> Lists:
     order[:n_topics] = np.arange(n_topics)
     return Lists(
         rows=aligned(2 * TILE * (tiles * most_words + 1)),
-        lanes=np.zeros(tiles * most_words + 2, np.uint8),
+        lanes=np.zeros(tiles * most_words + 1, np.uint8),
         table=np.zeros(2 * bits_width(tiles) * most_words, np.int64),
         mass=np.zeros(most_words, np.float32),
         edge=np.zeros(most_words, np.float32),
@@ -282,7 +282,8 @@ def list_words(shard, block, lambda_, phi_word, rule, topic_factor, live, lists,
             x[n] = prior
             edge = _word_factors(x, n, n_topics, rule, word, factors)
             for j in range(n):
-                mass += factors[j] * topic_factor[listed[j]]
+                factors[j] *= topic_factor[listed[j]]
+                mass += factors[j]
         # With few tokens float32 cannot tell them from the prior.
         if n == 0 or edge > EDGE_CUT * mass:
             n = n_topics
@@ -293,7 +294,8 @@ def list_words(shard, block, lambda_, phi_word, rule, topic_factor, live, lists,
             edge = _word_factors(x, n, n_topics, rule, word, factors)
             mass = np.float32(0.0)
             for k in range(n_topics):
-                mass += factors[k] * topic_factor[k]
+                factors[k] *= topic_factor[k]
+                mass += factors[k]
         lists.mass[i], lists.edge[i] = mass + edge * all_factors, edge
         own = 2 * width * i
         for w in range(width):
@@ -310,13 +312,12 @@ def list_words(shard, block, lambda_, phi_word, rule, topic_factor, live, lists,
         for t in range(before, tile):
             lanes[t] = 0
         for j in range(n):
-            k = listed[j]
-            p = place[k]
+            p = place[listed[j]]
             at, lane = p >> TILE_BITS, p & (TILE - 1)
             below = (np.int64(1) << np.int64(at & 63)) - 1
             mask, base = table[own + 2 * (at >> 6)], table[own + 2 * (at >> 6) + 1]
             t = base + popcount(mask & below)
-            rows[2 * TILE * t + lane] = factors[j] * topic_factor[k]
+            rows[2 * TILE * t + lane] = factors[j]
             lanes[t] |= np.uint8(1) << np.uint8(lane)
     return tile
 
