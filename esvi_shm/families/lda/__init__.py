@@ -23,7 +23,7 @@ from esvi_shm.corpus.corpus import Corpus
 from esvi_shm.corpus.held import AnyCorpus
 from esvi_shm.errors import ParameterError, ParameterName
 from esvi_shm.families.contract import Arrays, Bound, Judge
-from esvi_shm.families.lda import active, bound, cut, exclusion, priors, repair, starts, toy
+from esvi_shm.families.lda import bound, cut, exclusion, priors, repair, starts, tiling, toy
 from esvi_shm.families.lda.cut import Sizes
 from esvi_shm.families.lda.repair import TRIAL_PASSES
 from esvi_shm.families.lda.schedule import Schedule
@@ -215,8 +215,10 @@ class Model:
         P, V, B, K = s.n_workers, s.n_words, s.n_blocks, n_topics
         every, rest = "all workers", "home, while no block is out"
         repairs = repair.specs(s, n_topics) if self.config.repair_after else []
+        live = tiling.specs(s, n_topics) if self.config.dense_passes is not None else []
         return [
             *repairs,
+            *live,
             ArraySpec(
                 "lambda_", (V, K), np.float32, "the owner of the row's block",
                 "the owner; everyone while no block is out",
@@ -289,7 +291,7 @@ class Model:
         n_topics = self.config.n_topics
         row = scratch_word_bytes(n_topics, self.schedule.leaves_out) + 8 * n_topics
         if self.config.dense_passes is not None:
-            row += active.word_bytes(n_topics)
+            row += tiling.word_bytes(n_topics)
         return largest_block * row
 
     def initialise(self, corpus: Arrays, shared: Arrays) -> None:
