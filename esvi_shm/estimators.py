@@ -94,7 +94,7 @@ class LDA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
         Stop when so many evaluations in a row bring no lower perplexity of `holdout`.
     max_time : float or None
         Seconds of fitting at most.
-    inference, storage, residual, start, route : str
+    inference, storage, axis, residual, start, route : str
     cvb0_passes, temper_passes, noise_passes, dense_passes, seed_documents, topk : int or None
     power : float or None
     leave_out : str or None
@@ -181,6 +181,7 @@ class LDA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
         dense_passes: int | None = FitConfig.dense_passes,
         repair_after: Sequence[int] = FitConfig.repair_after,
         storage: str = FitConfig.storage,
+        axis: str = FitConfig.axis,
         topk: int | None = FitConfig.topk,
         residual: str = FitConfig.residual,
         start: str = FitConfig.start,
@@ -217,6 +218,7 @@ class LDA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
         self.dense_passes = dense_passes
         self.repair_after = repair_after
         self.storage = storage
+        self.axis = axis
         self.topk = topk
         self.residual = residual
         self.start = start

@@ -103,6 +103,13 @@ class FamilyWorker(Protocol):
         `pass_` is the block's own pass, from 0.
         """
 
+    def visit_together(self, blocks: Sequence[int], pass_: int) -> None:
+        """The same for several blocks, or for one that has waited for company in vain.
+
+        Where blocks meet (`Family.meets`) it is asked instead of `visit`, and leaves no entropy:
+        that is `evaluate`'s matter then. `pass_` is the least of the blocks' own.
+        """
+
     def command(self, name: str) -> None:
         """Do this worker's part of a named command."""
 
@@ -114,6 +121,8 @@ class Family(Protocol):
     units: str
     #: Names of the commands that `start`, `at_rest` and `evaluate` may yield.
     commands: Sequence[str]
+    #: Whether a worker visits all blocks that it holds together, `FamilyWorker.visit_together`.
+    meets: bool
     #: Passes after which the updates and the objective keep their meaning.
     settles_after: int
 
@@ -138,8 +147,7 @@ class Family(Protocol):
     def toy(config: FitConfig) -> tuple[Any, FitConfig, Sequence[int]]:
         """A small fit that calls every kernel of this one: data, configuration, rests to play."""
 
-    @staticmethod
-    def work(shard: Arrays) -> np.ndarray:
+    def work(self, shard: Arrays) -> np.ndarray:
         """What each block finds to do at a shard, shape (B,); where that is 0 it passes by."""
 
     @staticmethod

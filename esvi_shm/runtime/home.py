@@ -39,7 +39,7 @@ from esvi_shm.families.contract import Bound, Data, Judge
 from esvi_shm.runtime import blocks
 from esvi_shm.runtime.blocks import ENTROPY_FROM, PLACE, RECALL, STEP, TARGET_PASS, VISITS, WORK
 from esvi_shm.runtime.layout import Layout, fill
-from esvi_shm.runtime.processes import Workers, private_bytes
+from esvi_shm.runtime.processes import Workers, give_back_freed, private_bytes
 from esvi_shm.runtime.record import Observer, Record, Restart, Result
 from esvi_shm.runtime.routes import Route, find_stops
 from esvi_shm.runtime.script import play
@@ -81,6 +81,7 @@ class Home:
         self.peak_loading = private_bytes() + layout.filled_bytes
         if layout.released_bytes:
             data.release()
+            give_back_freed()
         self.control = control = self.arrays["control"]
         blocks.initialise_control(control, self.P, self.B)
         self.rings, self.orders = control["rings"], control["orders"]

@@ -79,11 +79,14 @@ class SerialFit:
         self.workers[worker].visit(block, self.passes, want_entropy)
 
     def run_pass(self, order: Iterable[tuple[int, int]] | None = None) -> None:
-        """Visit every (worker, block) once, or those of `order`."""
-        if order is None:
-            order = [(p, b) for b in range(self.sizes.n_blocks) for p in range(len(self.workers))]
-        for worker, block in order:
-            self.visit(worker, block)
+        """Visit every (worker, block) once, or those of `order`; where blocks meet, all at once."""
+        every = range(self.sizes.n_blocks)
+        if self.layout.model.meets:
+            for meeting in self.workers:
+                meeting.visit_together(every, self.passes)
+        else:
+            for worker, block in order or [(p, b) for b in every for p in range(len(self.workers))]:
+                self.visit(worker, block)
         self.passes += 1
 
     def rest(self, n_passes: int, judge: Judge | None = None) -> dict[str, int]:

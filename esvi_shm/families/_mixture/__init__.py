@@ -76,13 +76,14 @@ class Mixture:
     kind: Any
     units = "points"
     commands: Sequence[str] = ("assign", "sum", "settle", "refresh", "bound")
+    meets = False
     settles_after = 0
 
     #: What LDA alone knows of, in `FitConfig`.
     _NOT_OURS = (
         "inference", "cvb0_passes", "temper_passes", "power", "leave_out", "refold_after", "noise",
         "noise_passes", "dense_passes", "repair_after", "alpha", "eta", "learn_priors",
-        "symmetric_alpha", "storage", "topk", "residual", "seed_documents", "start_from",
+        "symmetric_alpha", "storage", "axis", "topk", "residual", "seed_documents", "start_from",
         "seed_words", "patience",
     )  # fmt: skip
 
@@ -149,8 +150,7 @@ class Mixture:
         )
         return points, small, [1] if options.strict else []
 
-    @staticmethod
-    def work(shard: Arrays) -> np.ndarray:
+    def work(self, shard: Arrays) -> np.ndarray:
         return np.diff(shard["chunk_bounds"])
 
     def __init__(self, config: FitConfig, sizes: Sizes) -> None:

@@ -23,7 +23,7 @@ from esvi_shm.corpus.corpus import Corpus
 from esvi_shm.corpus.held import AnyCorpus
 from esvi_shm.errors import ParameterError, ParameterName
 from esvi_shm.families.contract import Arrays, Bound, Judge
-from esvi_shm.families.lda import active, bound, cut, exclusion, priors, repair, starts, toy
+from esvi_shm.families.lda import bound, cut, exclusion, priors, repair, starts, tiling, toy
 from esvi_shm.families.lda.cut import Sizes
 from esvi_shm.families.lda.repair import TRIAL_PASSES
 from esvi_shm.families.lda.schedule import Schedule
@@ -33,6 +33,8 @@ from esvi_shm.families.lda.worker import Worker, find_storage
 from esvi_shm.shared.table import ArraySpec
 
 STORAGES = ("margins", "full", "topk")
+#: What travels.
+AXES = ("words", "topics")
 #: What `topk` does with the mass that it does not keep, and of how many topics it keeps one where
 #: no number is given.
 RESIDUALS, TOPICS_A_KEPT_ONE = ("spread", "drop"), 4
@@ -78,6 +80,7 @@ class Model:
         "sum_under_eta",
         "take_priors",
         "bound",
+        "tidy",
         *repair.COMMANDS,
     )
 
@@ -85,6 +88,15 @@ class Model:
     def check(config: FitConfig, has_judge: bool = True) -> None:
         choose("inference", config.inference, INFERENCES)
         choose("storage", config.storage, STORAGES)
+        choose("axis", config.axis, AXES)
+        if config.axis == "topics":
+            if config.storage != "full":
+                rule = "must be full where topics travel (axis topics): a pair's mass must be known"
+                raise ParameterError("storage", rule, config.storage)
+            if config.deterministic:
+                # Which topics meet depends on who is faster.
+                rule = "must be words in a deterministic fit"
+                raise ParameterError("axis", rule, config.axis)
         if config.leave_out is not None:
             choose("leave_out", config.leave_out, exclusion.CHOICES)
         choose("residual", config.residual, RESIDUALS)
@@ -158,6 +170,9 @@ class Model:
         elif config.leave_out not in (None, "none"):
             names = ParameterName("leave_out"), ParameterName("storage")
             found.append(("%s has no effect with %s topk", *names))
+        if config.axis == "topics" and config.leave_out not in (None, "none"):
+            names = ParameterName("leave_out"), ParameterName("axis")
+            found.append(("%s has no effect with %s topics", *names))
         if config.noise_passes and not config.noise:
             names = ParameterName("noise_passes"), ParameterName("noise")
             found.append(("%s has no effect without %s", *names))
@@ -169,11 +184,18 @@ class Model:
 
     @staticmethod
     def choose_n_blocks(data: Corpus, config: FitConfig, n_workers: int) -> int:
+        if config.axis == "topics":
+            # The words are cut into as many blocks, which are dealt to the workers at rests.
+            n_blocks = config.n_blocks or cut.choose_n_groups(n_workers)
+            return min(n_blocks, data.n_words, config.n_topics)
         return min(config.n_blocks or cut.choose_n_blocks(data, n_workers), data.n_words)
 
-    @staticmethod
-    def work(shard: Arrays) -> np.ndarray:
-        return np.diff(shard["row_ptr"][shard["block_row_ptr"]])
+    def work(self, shard: Arrays) -> np.ndarray:
+        pairs = np.diff(shard["row_ptr"][shard["block_row_ptr"]])
+        if self.meets:  # a part of the topics finds work in all pairs
+            n_pairs, parts = int(pairs.sum()), np.arange(len(pairs) + 1)
+            return np.maximum(np.diff(n_pairs * parts // len(pairs)), min(n_pairs, 1))
+        return pairs
 
     def check_data(self, data: Corpus) -> None:
         _given.check_words(self.config, data)
@@ -182,6 +204,7 @@ class Model:
         self.check(config)
         self.config, self.sizes = config, sizes
         self.schedule = Schedule(config)
+        self.meets = config.axis == "topics"
         changes = (*config.refold_after, *config.repair_after)
         self.settles_after = max(self.schedule.n_passes, *changes, 0)
         self.alpha = prior_vector("alpha", config.alpha, config.n_topics)
@@ -192,8 +215,10 @@ class Model:
         P, V, B, K = s.n_workers, s.n_words, s.n_blocks, n_topics
         every, rest = "all workers", "home, while no block is out"
         repairs = repair.specs(s, n_topics) if self.config.repair_after else []
+        live = tiling.specs(s, n_topics) if self.config.dense_passes is not None else []
         return [
             *repairs,
+            *live,
             ArraySpec(
                 "lambda_", (V, K), np.float32, "the owner of the row's block",
                 "the owner; everyone while no block is out",
@@ -266,7 +291,7 @@ class Model:
         n_topics = self.config.n_topics
         row = scratch_word_bytes(n_topics, self.schedule.leaves_out) + 8 * n_topics
         if self.config.dense_passes is not None:
-            row += active.word_bytes(n_topics)
+            row += tiling.word_bytes(n_topics)
         return largest_block * row
 
     def initialise(self, corpus: Arrays, shared: Arrays) -> None:
@@ -323,7 +348,14 @@ class Model:
             return (yield from repair.script(self, held, arrays, shared, n_passes))
         return {}
 
+    def topics_of(self, block: int) -> np.ndarray:
+        """The topics that travel as a block, int64, ascending."""
+        first, last = (self.config.n_topics * b // self.sizes.n_blocks for b in (block, block + 1))
+        return np.arange(first, last)
+
     def evaluate(self, shared: Arrays, n_passes: int) -> Generator[str, bool, Bound]:
+        if self.meets:
+            yield "tidy"
         yield "sum_documents"
         yield "sum_words"
         yield "bound"

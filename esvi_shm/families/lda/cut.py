@@ -36,6 +36,8 @@ BLOCKS_PER_WORKER = 2
 #: after 20 passes (health tweets); on documents of 500, 8 blocks are ahead in both (NIPS), for
 #: their factors stay in the cache and gamma is fresher.
 PAIRS_A_ROW, MOST_FOR_ROWS = 20, 8
+#: On the topic axis: the groups that are at a worker at once, half of the topics with two workers.
+GROUPS_PER_WORKER = 4
 #: A worker's scratch has two rows of K floats for each word of a block.
 WORDS_A_BLOCK = 16384
 #: What `Cut` holds at most for each word of the vocabulary, for a while.
@@ -60,6 +62,11 @@ def choose_n_blocks(corpus: Corpus, n_workers: int) -> int:
     for_workers = BLOCKS_PER_WORKER * n_workers if n_workers > 1 else 1
     for_scratch = -(-corpus.n_words // WORDS_A_BLOCK)
     return min(max(for_rows, for_workers, for_scratch), corpus.n_words)
+
+
+def choose_n_groups(n_workers: int) -> int:
+    """The number of groups of topics that travel: one where they need not, else some at each."""
+    return GROUPS_PER_WORKER * n_workers if n_workers > 1 else 1
 
 
 class Cut:
