@@ -27,7 +27,7 @@ def saved(tmp_path_factory):
     return folder
 
 
-def test_the_command_saves_what_load_reads(saved, capsys):
+def test_the_command_saves_what_load_reads(saved):
     model = esvi_shm.load(saved / "model")
     summary = json.loads((saved / "model" / "summary.json").read_text())
     assert summary["n_points"] == 120 and summary["n_components"] == 5
@@ -45,8 +45,18 @@ def test_the_command_saves_what_load_reads(saved, capsys):
         model.predict(np.ones((2, 3)))
     with pytest.raises(ModelError, match=r"must be a topic model, and is a mixture \(gaussian\)"):
         esvi_shm.store.load_topics(saved / "model")
-    assert infer.main([str(saved / "model"), str(saved / "X.npy"), "--out", "z.npy"]) == 2
-    capsys.readouterr()
+
+
+def test_infer_writes_the_responsibilities(saved, tmp_path, capsys):
+    wanted = esvi_shm.load(saved / "model").predict_proba(X)
+    for name in ("z.npy", "z.csv"):
+        out = str(tmp_path / name)
+        assert infer.main([str(saved / "model"), str(saved / "X.npy"), "--out", out]) == 0
+    assert "120 points, 5 components" in capsys.readouterr().out
+    np.testing.assert_allclose(np.load(tmp_path / "z.npy"), wanted, atol=1e-6)
+    lines = (tmp_path / "z.csv").read_text().splitlines()
+    assert lines[0] == "point," + ",".join(f"component_{k}" for k in range(5))
+    np.testing.assert_allclose(np.array(lines[3].split(","), float)[1:], wanted[2], atol=1e-6)
 
 
 def test_a_damaged_directory_is_refused(saved, tmp_path):
