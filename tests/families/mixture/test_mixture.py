@@ -5,6 +5,7 @@ import pytest
 import scipy.sparse
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from scipy.special import psi, softmax
 
 from esvi_shm.config import FitConfig
 from esvi_shm.errors import CorpusError, ParameterError
@@ -85,7 +86,29 @@ def test_lemma_1_keeps_the_mass_of_a_subset():
     np.testing.assert_allclose(change, z[:, columns] - before[:, columns], atol=1e-7)
 
 
-@settings(max_examples=20)
+def test_a_strict_visit_is_lemma_1_on_its_block():
+    x = points_of("poisson", 40, 4, seed=10)
+    fit = play(x, "poisson", 6, n_workers=2, n_blocks=2, strict=True)
+    bounds(fit, 2)
+    fit.layout.model.n_steps = lambda worker: 1
+    before, statistics = responsibilities(fit), fit.shared["statistics"].copy()
+    columns = fit.layout.model.columns(fit.shared, 1)
+    fit.visit(1, 1)
+    after, half = responsibilities(fit), slice(30, 40)  # the second chunk of the second shard
+    kind = fit.layout.model.make_kind(fit.corpus_arrays)
+    found = kind.expect(statistics[0, columns], statistics[1:, columns])
+    u = x[half] @ found.theta + found.constant + psi(1 / 6 + statistics[0, columns])
+    mass = before[half][:, columns].sum(axis=1, keepdims=True)
+    np.testing.assert_allclose(after[half][:, columns], mass * softmax(u, axis=1), atol=1e-5)
+    assert abs(after - before).max() > 1e-3
+    untouched = np.ones_like(before, bool)
+    untouched[np.ix_(range(30, 40), columns)] = False
+    np.testing.assert_array_equal(after[untouched], before[untouched])
+    change = after.sum(axis=0, dtype=float) - before.sum(axis=0, dtype=float)
+    np.testing.assert_allclose(fit.shared["statistics"][0] - statistics[0], change, atol=1e-4)
+
+
+@settings(max_examples=12)
 @given(
     st.sampled_from(FAMILIES), st.integers(1, 3), st.integers(1, 4), st.booleans(),
     st.booleans(), st.integers(0, 99),
