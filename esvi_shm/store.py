@@ -244,7 +244,7 @@ def _read(target: Path) -> Any:
         raise ModelError(f"{target}: the files do not hold a model: {error}") from None
 
 
-def _look_through(path: Path, positive: bool) -> tuple[str, str | None]:
+def _look_through(path: Path, positive: bool = True) -> tuple[str, str | None]:
     """A file's SHA-256, and what is wrong with a number of its array; the file is read once."""
     digest, fault = hashlib.sha256(), None
     with open(path, "rb") as file:
