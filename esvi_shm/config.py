@@ -178,7 +178,8 @@ class FitConfig:
     axis : str
         What travels: words or topics.
     topk : int or None
-        Responsibilities kept for each pair by storage `topk`. None: a quarter of the topics.
+        Responsibilities kept for each pair by storage `topk`. None: a quarter of the topics. Of
+        mixtures: of each point; None: all.
     residual : str
         What storage `topk` does with the rest of their mass: spread, drop.
     n_passes : int

@@ -239,7 +239,7 @@ def _parser() -> argparse.ArgumentParser:
     engine.add_argument(
         "--topk", type=int, metavar="C",
         help="topk: responsibilities kept for each pair; fewer take less memory and end at a lower "
-        "ELBO (default: a quarter of the topics)",
+        "ELBO (default: a quarter of the topics). Mixtures: kept for each point (default: all)",
     )  # fmt: skip
     engine.add_argument(
         "--residual", default="spread", metavar="NAME",

@@ -79,11 +79,10 @@ class FittedMixture:
     def from_result(cls, result: Result, points: Points) -> "FittedMixture":
         """The model of a finished fit of `points`."""
         found, config = result.learned, result.config
-        labels = np.concatenate([z.argmax(axis=1) for z in found.responsibilities])
         return cls(
             config.family, config.mixture or MixtureOptions(), np.array(found.statistics),
             found.prior, found.centre, result.history, summarise(result, points),
-            labels.astype(np.int32),
+            found.labels(),
         )  # fmt: skip
 
     @property

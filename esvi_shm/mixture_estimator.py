@@ -51,6 +51,8 @@ class Mixture(ClusterMixin, BaseEstimator):
         Stop when the relative change of the ELBO between two evaluations is smaller; 0: never.
     evaluate_every, n_workers, n_blocks, restarts, restart_passes, max_time, route, deterministic
         As for `LDA`.
+    topk : int or None
+        Responsibilities kept of each point, the largest; None: all.
     strict : bool
         Lemma 1 only within the block that a worker holds.
     random_state : int, RandomState or None
@@ -87,6 +89,7 @@ class Mixture(ClusterMixin, BaseEstimator):
         feature_prior: float | None = None,
         init_params: str = "k-means++",
         means_init: Any = None,
+        topk: int | None = None,
         strict: bool = False,
         max_iter: int = FitConfig.n_passes,
         tol: float = FitConfig.tol,
@@ -111,6 +114,7 @@ class Mixture(ClusterMixin, BaseEstimator):
         self.feature_prior = feature_prior
         self.init_params = init_params
         self.means_init = means_init
+        self.topk = topk
         self.strict = strict
         self.max_iter = max_iter
         self.tol = tol

@@ -58,13 +58,24 @@ class Learned:
         Row 0: points of each component.
     prior : dict of float64 arrays
     centre : float64 array, shape (D,)
-    responsibilities : list of float32 arrays, shapes (N_p, K)
+    responsibilities : list of float32 arrays, shapes (N_p, K), or (N_p, C)
+    kept : list of int32 arrays, shapes (N_p, C), or of None
+        The components of these, where only the C largest are kept.
     """
 
     statistics: np.ndarray
     prior: dict[str, np.ndarray]
     centre: np.ndarray
     responsibilities: list[np.ndarray]
+    kept: list[np.ndarray | None]
+
+    def labels(self) -> np.ndarray:
+        """The most probable component of each point, int32, shape (N,)."""
+        found = []
+        for z, ids in zip(self.responsibilities, self.kept, strict=True):
+            best = z.argmax(axis=1)
+            found.append(best if ids is None else ids[np.arange(len(z)), best])
+        return np.concatenate(found).astype(np.int32)
 
 
 class Mixture:
@@ -83,7 +94,7 @@ class Mixture:
     _NOT_OURS = (
         "inference", "cvb0_passes", "temper_passes", "power", "leave_out", "refold_after", "noise",
         "noise_passes", "dense_passes", "repair_after", "alpha", "eta", "learn_priors",
-        "symmetric_alpha", "storage", "axis", "topk", "residual", "seed_documents", "start_from",
+        "symmetric_alpha", "storage", "axis", "residual", "seed_documents", "start_from",
         "seed_words", "patience",
     )  # fmt: skip
 
@@ -103,6 +114,12 @@ class Mixture:
         if options.means is not None and options.means.shape[:1] != (config.n_topics,):
             rule = f"must have a row for each of the {config.n_topics} components"
             raise ParameterError("means", rule, options.means.shape)
+        if config.topk is not None:
+            if config.topk > config.n_topics:
+                rule = f"must be at most the number of components, {config.n_topics}"
+                raise ParameterError("topk", rule, config.topk)
+            if options.strict:
+                raise ParameterError("topk", "does not go with strict", config.topk)
         if options.strict and config.n_blocks and config.n_topics < 2 * config.n_blocks:
             rule = f"must be at most {config.n_topics // 2}: strict takes two components a block"
             raise ParameterError("n_blocks", rule, config.n_blocks)
@@ -145,8 +162,9 @@ class Mixture:
         points = Points(np.array([[0.0], [1.0], [0.0], [1.0]], np.float32))
         # Whether the points are sparse is not known here.
         kernels.try_sparse(cls.kind.size_of(1, options)[1])
+        topk = None if config.topk is None else 2
         small = replace(
-            config, n_topics=4, n_workers=1, n_blocks=1, start="random", mixture=options
+            config, topk=topk, n_topics=4, n_workers=1, n_blocks=1, start="random", mixture=options
         )
         return points, small, [1] if options.strict else []
 
@@ -224,10 +242,12 @@ class Mixture:
         return specs
 
     def shard_specs(self, worker: int) -> list[ArraySpec]:
-        shape = (self.sizes.shard_points[worker], self.K)
-        return [
-            ArraySpec("z", shape, np.float32, "worker p", "worker p; everyone at rest", "phi of z")
-        ]
+        own, rest = "worker p", "worker p; everyone at rest"
+        shape = (self.sizes.shard_points[worker], self.config.topk or self.K)
+        specs = [ArraySpec("z", shape, np.float32, own, rest, "responsibilities")]
+        if self.config.topk is not None:
+            specs.append(ArraySpec("ids", shape, np.int32, own, rest, "components of those in z"))
+        return specs
 
     def scratch_bytes(self, largest_block: int) -> int:
         item, s, T = np.dtype(self.dtype).itemsize, self.sizes, self.n_statistics
@@ -299,8 +319,9 @@ class Mixture:
         corpus, shared = arrays["corpus"], arrays["parameters"]
         shapes = self.kind.prior_shapes(self.sizes.n_features, self.options)
         prior = {name: corpus[f"prior_{name}"].copy() for name in shapes}
-        z = [arrays[f"state_{p}"]["z"] for p in range(self.sizes.n_workers)]
-        return Learned(shared["statistics"], prior, corpus["centre"].copy(), z)
+        states = [arrays[f"state_{p}"] for p in range(self.sizes.n_workers)]
+        z, ids = [s["z"] for s in states], [s.get("ids") for s in states]
+        return Learned(shared["statistics"], prior, corpus["centre"].copy(), z, ids)
 
     def worker(
         self, worker: int, corpus: Arrays, shared: Arrays, shards: Sequence[Arrays], beat: Any

@@ -63,6 +63,81 @@ def respond(u, z, change, columns, hard):
 
 
 @kernel
+def respond_top(u, ids, z, change, hard):
+    """The same over all components, with the C largest responsibilities of each point kept.
+
+    Of all z with at most C components the best are those of the C largest scores, divided by their
+    sum: so the bound rises as it does with all.
+
+    Parameters
+    ----------
+    u : float array, shape (n, K)
+    ids : int32 array, shape (n, C)
+    z : float32 array, shape (n, C)
+    change : float array, shape (n, K); written
+    hard : bool
+    """
+    n, k = u.shape
+    C = ids.shape[1]
+    for i in range(n):
+        for j in range(k):
+            change[i, j] = 0.0
+        for c in range(C):
+            change[i, ids[i, c]] -= z[i, c]
+        row, heap = u[i], ids[i]
+        # A heap of the C largest, the least of them on top.
+        for c in range(C):
+            heap[c] = c
+        for c in range(C // 2 - 1, -1, -1):
+            _sink(row, heap, c)
+        for j in range(C, k):
+            if row[j] > row[heap[0]]:
+                heap[0] = j
+                _sink(row, heap, 0)
+        best = heap[0]
+        for c in range(1, C):
+            if row[heap[c]] > row[best]:
+                best = heap[c]
+        total = 0.0
+        for c in range(C):
+            e = exp_negative(np.float64(row[heap[c]] - row[best]))
+            if hard:
+                e = 1.0 if heap[c] == best else 0.0
+            total += e
+            z[i, c] = e
+        for c in range(C):
+            z[i, c] /= total
+            change[i, heap[c]] += z[i, c]
+
+
+@kernel
+def _sink(row, heap, at):
+    """Move an entry of a heap, ordered by `row`, down to its place."""
+    moved, n = heap[at], heap.shape[0]
+    while True:
+        child = 2 * at + 1
+        if child >= n:
+            break
+        if child + 1 < n and row[heap[child + 1]] < row[heap[child]]:
+            child += 1
+        if row[heap[child]] >= row[moved]:
+            break
+        heap[at] = heap[child]
+        at = child
+    heap[at] = moved
+
+
+@kernel
+def spread(ids, z, out):
+    """The kept responsibilities of some points as rows of all components."""
+    for i in range(out.shape[0]):
+        for j in range(out.shape[1]):
+            out[i, j] = 0.0
+        for c in range(ids.shape[1]):
+            out[i, ids[i, c]] += z[i, c]
+
+
+@kernel
 def sum_bounds(u, z):
     """Over some points: sums of log-sum-exp of u, of H(z), and of KL(z || softmax(u)).
 

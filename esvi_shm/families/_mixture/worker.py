@@ -52,6 +52,7 @@ class Worker:
         self.model, self.p, self.shared, self.beat = model, worker, shared, beat
         self.kind, self.K, self.shard = model.make_kind(corpus), model.K, shards[worker]
         self.z, self.chunks = self.shard["z"], self.shard["chunk_bounds"]
+        self.ids = self.shard.get("ids")
         self.pending, self.statistics = shared["pending"][worker], shared["statistics"]
         self.versions = shared["versions"].reshape(-1)
         self.own_blocks = range(worker, model.sizes.n_blocks, model.sizes.n_workers)
@@ -145,7 +146,10 @@ class Worker:
         for lo, hi in self._tiles(first, last):
             features, u = self._score(lo, hi, theta)
             change = self.change[: hi - lo] if not len(columns) else np.empty_like(u)
-            kernels.respond(u, self.z[lo:hi], change, columns, hard)
+            if self.ids is None:
+                kernels.respond(u, self.z[lo:hi], change, columns, hard)
+            else:
+                kernels.respond_top(u, self.ids[lo:hi], self.z[lo:hi], change, hard)
             self._add(lo, hi, features, change, columns)
 
     def _add(
@@ -182,8 +186,15 @@ class Worker:
             if not self.model.sizes.is_sparse:
                 features = self.kind.features(self.shard["x"][lo:hi])
             change = self.change[: hi - lo]
-            change[:] = self.z[lo:hi]
+            self._spread(lo, hi, change)
             self._add(lo, hi, features, change, _NO_COLUMNS)
+
+    def _spread(self, lo: int, hi: int, out: np.ndarray) -> None:
+        """The z of some points, all components."""
+        if self.ids is None:
+            out[:] = self.z[lo:hi]
+        else:
+            kernels.spread(self.ids[lo:hi], self.z[lo:hi], out)
 
     def _command_settle(self) -> None:
         """Statistics of this worker's blocks from all workers' sums; their share of the bound."""
@@ -205,7 +216,9 @@ class Worker:
         sums = np.zeros(3)
         for lo, hi in self._tiles(0, len(self.z)):
             _, u = self._score(lo, hi, self.theta)
-            sums += kernels.sum_bounds(u, self.z[lo:hi])
+            z = self.change[: hi - lo]
+            self._spread(lo, hi, z)
+            sums += kernels.sum_bounds(u, z)
         self.shared["bound_parts"][self.p, 1:] = sums
 
 

@@ -39,7 +39,14 @@ def play(x, family: str = "gaussian", n_topics: int = 3, **given) -> SerialFit:
 
 def responsibilities(fit: SerialFit) -> np.ndarray:
     """z of all points."""
-    return np.concatenate([shard["z"] for shard in fit.shards])
+    rows = []
+    for shard in fit.shards:
+        z = shard["z"]
+        if "ids" in shard:
+            z = np.zeros((len(z), fit.config.n_topics), np.float32)
+            np.put_along_axis(z, shard["ids"].astype(int), shard["z"], axis=1)
+        rows.append(z)
+    return np.concatenate(rows)
 
 
 def bounds(fit: SerialFit, n_passes: int, order=None) -> list[float]:

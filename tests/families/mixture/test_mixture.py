@@ -110,13 +110,23 @@ def test_a_strict_visit_is_lemma_1_on_its_block():
 
 @settings(max_examples=12)
 @given(
-    st.sampled_from(FAMILIES), st.integers(1, 3), st.integers(1, 4), st.booleans(),
-    st.booleans(), st.integers(0, 99),
+    st.sampled_from(FAMILIES), st.integers(1, 3), st.integers(1, 4),
+    st.sampled_from(["all", "strict", "top"]), st.booleans(), st.integers(0, 99),
 )  # fmt: skip
-def test_mass_and_statistics_hold(family, n_workers, n_blocks, strict, is_sparse, seed):
+def test_mass_and_statistics_hold(family, n_workers, n_blocks, form, is_sparse, seed):
+    strict, topk = form == "strict", 3 if form == "top" else None
     x = points_of(family, 40, 3, seed)
     matrix = scipy.sparse.csr_matrix(x) if is_sparse else x
-    fit = play(matrix, family, 8, n_workers=n_workers, n_blocks=n_blocks, strict=strict, seed=seed)
+    fit = play(
+        matrix,
+        family,
+        8,
+        n_workers=n_workers,
+        n_blocks=n_blocks,
+        strict=strict,
+        topk=topk,
+        seed=seed,
+    )
     order = [(p, b) for b in range(n_blocks) for p in range(n_workers)]
     np.random.default_rng(seed).shuffle(order)
     bounds(fit, 2, order)
@@ -188,6 +198,37 @@ def test_sparse_points_give_what_dense_ones_give(family):
     np.testing.assert_allclose(found[0][0], found[1][0], atol=5e-3)
 
 
+def test_the_largest_responsibilities_are_kept():
+    random = np.random.default_rng(3)
+    u = 3.0 * random.normal(size=(50, 9))
+    ids, z = np.zeros((50, 4), np.int32), np.zeros((50, 4), np.float32)
+    change = np.empty((50, 9))
+    kernels.respond_top(u, ids, z, change, False)
+    for i in range(50):
+        best = np.argsort(-u[i])[:4]
+        assert sorted(ids[i]) == sorted(best)
+        np.testing.assert_allclose(z[i], softmax(u[i, ids[i]]), rtol=1e-5)
+    first = change.copy()
+    np.testing.assert_allclose(first.sum(axis=1), 1.0, rtol=1e-6)
+    kernels.respond_top(u[::-1].copy(), ids, z, change, False)
+    np.testing.assert_allclose(first + change, first[::-1], atol=1e-6)
+    kernels.respond_top(u, ids, z, change, True)
+    assert (z.max(axis=1) == 1).all() and (z.sum(axis=1) == 1).all()
+    np.testing.assert_array_equal(ids[np.arange(50), z.argmax(axis=1)], u.argmax(axis=1))
+
+
+@pytest.mark.parametrize("covariance", ["diag", "full"])
+def test_all_kept_is_the_same_as_all_held_and_fewer_still_climb(covariance):
+    x = points_of("gaussian", 80, 3, seed=13)
+    found = [
+        bounds(play(x, n_topics=6, topk=topk, covariance=covariance, n_blocks=2), 10)
+        for topk in (None, 6, 2)
+    ]
+    np.testing.assert_allclose(found[1], found[0], rtol=1e-6)
+    fewer = np.array(found[2])
+    assert (np.diff(fewer) >= -1e-6 * abs(fewer[0])).all() and fewer[-1] > fewer[0] + 1
+
+
 def test_a_torn_block_is_not_read():
     versions = np.zeros(LINE_WORDS, np.int64)
     columns, theta = np.arange(2), np.ones((3, 2), np.float32)
@@ -238,6 +279,8 @@ BAD = [
     ({"means": np.zeros((2, 2))}, ParameterError, "means must have a row for each of the 3"),
     ({"means": np.zeros((3, 1))}, ParameterError, "means must have shape"),
     ({"means": [[np.nan]]}, ParameterError, "means must be finite, got nan"),
+    ({"topk": 4}, ParameterError, "topk must be at most the number of components, 3"),
+    ({"topk": 2, "strict": True}, ParameterError, "topk does not go with strict"),
     ({"feature_prior": 1.0}, ParameterError, "feature_prior is for counts only"),
     ({"strict": True, "n_blocks": 2}, ParameterError, "n_blocks must be at most 1: strict"),
     ({"family": "poisson"}, CorpusError, r"must be whole numbers from 0 on, got -?\d.* in row 0"),
