@@ -18,7 +18,7 @@ Source: Zhang et al., AISTATS 2019, Lemma 1, Algorithms 1 and 2.
 
 import math
 from collections.abc import Generator, Mapping, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import fields, replace
 from typing import Any
 
 import numpy as np
@@ -30,6 +30,7 @@ from esvi_shm.families._mixture import cut as cuts
 from esvi_shm.families._mixture import kernels, starts
 from esvi_shm.families._mixture.cut import Sizes, options_of
 from esvi_shm.families._mixture.functions import gammaln, psi
+from esvi_shm.families._mixture.learned import Learned
 from esvi_shm.families._mixture.worker import Worker, tile_rows
 from esvi_shm.families.contract import Arrays, Bound, Judge
 from esvi_shm.points import Points
@@ -44,38 +45,8 @@ PARTS = 16
 LEAST_POINTS, LEAST_VALUES = 64, 8
 #: Blocks for each worker, where there are several: who is waiting finds one.
 BLOCKS_PER_WORKER = 2
-#: Components that have this share of a point or less are reported as dead.
+#: Components with fewer points than this are reported as dead.
 DEAD = 0.5
-
-
-@dataclass
-class Learned:
-    """What a fit has found, as views of its arrays.
-
-    Attributes
-    ----------
-    statistics : float64 array, shape (1 + T, K)
-        Row 0: points of each component.
-    prior : dict of float64 arrays
-    centre : float64 array, shape (D,)
-    responsibilities : list of float32 arrays, shapes (N_p, K), or (N_p, C)
-    kept : list of int32 arrays, shapes (N_p, C), or of None
-        The components of these, where only the C largest are kept.
-    """
-
-    statistics: np.ndarray
-    prior: dict[str, np.ndarray]
-    centre: np.ndarray
-    responsibilities: list[np.ndarray]
-    kept: list[np.ndarray | None]
-
-    def labels(self) -> np.ndarray:
-        """The most probable component of each point, int32, shape (N,)."""
-        found = []
-        for z, ids in zip(self.responsibilities, self.kept, strict=True):
-            best = z.argmax(axis=1)
-            found.append(best if ids is None else ids[np.arange(len(z)), best])
-        return np.concatenate(found).astype(np.int32)
 
 
 class Mixture:

@@ -5,8 +5,8 @@ import pytest
 from scipy import integrate, stats
 from scipy.special import gammaln
 
+from esvi_shm.families._mixture.normal import Diagonal, Full, Spherical
 from esvi_shm.families.bernoulli import Bernoulli
-from esvi_shm.families.gaussian import Diagonal, Full, Spherical
 from esvi_shm.families.multinomial import Multinomial
 from esvi_shm.families.poisson import Poisson
 from esvi_shm.mixture_options import MixtureOptions
