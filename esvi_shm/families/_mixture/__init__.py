@@ -292,7 +292,8 @@ class Mixture:
         prior = {name: corpus[f"prior_{name}"].copy() for name in shapes}
         states = [arrays[f"state_{p}"] for p in range(self.sizes.n_workers)]
         z, ids = [s["z"] for s in states], [s.get("ids") for s in states]
-        return Learned(shared["statistics"], prior, corpus["centre"].copy(), z, ids)
+        centre, order = corpus["centre"].copy(), corpus["order"]
+        return Learned(shared["statistics"], prior, centre, order, z, ids)
 
     def worker(
         self, worker: int, corpus: Arrays, shared: Arrays, shards: Sequence[Arrays], beat: Any
