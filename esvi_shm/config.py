@@ -5,6 +5,7 @@ rooms that hold them, with the list of what they know.
 """
 
 import math
+import os
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, fields
 from typing import Any
@@ -178,6 +179,8 @@ class FitConfig:
         Responsibilities kept for each pair by storage `topk`. None: a quarter of the topics.
     residual : str
         What storage `topk` does with the rest of their mass: spread, drop.
+    scratch : str or None
+        Folder for files that hold the shared arrays where /dev/shm or memory is short.
     n_passes : int
     evaluate_every : int
         Passes between evaluations of the bound; 0 evaluates at the end only.
@@ -230,6 +233,7 @@ class FitConfig:
     n_workers: int | None = None
     n_blocks: int | None = None
     route: str = "lap"
+    scratch: str | None = None
     deterministic: bool = False
     n_passes: int = 100
     evaluate_every: int = 10
@@ -275,6 +279,10 @@ class FitConfig:
                 raise ParameterError("seed_documents", rule, self.seed_documents)
         if not isinstance(self.start_from, GivenTopics | None):
             raise ParameterError("start_from", "must be GivenTopics", self.start_from)
+        if self.scratch is not None:
+            if not isinstance(self.scratch, str | os.PathLike):
+                raise ParameterError("scratch", "must be the path of a folder", self.scratch)
+            object.__setattr__(self, "scratch", os.fspath(self.scratch))
         self._check_seed_words()
         for name in ("alpha", "eta"):
             self._check_prior(name, getattr(self, name))

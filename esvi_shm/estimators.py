@@ -108,6 +108,8 @@ class LDA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
         Words that the first topics start from; an empty list leaves a topic to `start`.
     n_blocks : int or None
         Blocks of words; None: by the length of the documents and the number of workers.
+    scratch : path or None
+        Folder for files that hold the shared arrays where /dev/shm or memory has no room.
     deterministic : bool
         The same bits for the same seed, numbers of workers and blocks, versions and kind of
         processor. Without it the order in which blocks meet shards varies, and with it the
@@ -190,6 +192,7 @@ class LDA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
         restart_passes: int = FitConfig.restart_passes,
         route: str = FitConfig.route,
         n_blocks: int | None = None,
+        scratch: Any = FitConfig.scratch,
         deterministic: bool = False,
         random_state: Any = None,
     ) -> None:
@@ -226,6 +229,7 @@ class LDA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
         self.restart_passes = restart_passes
         self.route = route
         self.n_blocks = n_blocks
+        self.scratch = scratch
         self.deterministic = deterministic
         self.random_state = random_state
 

@@ -238,6 +238,13 @@ def _parser() -> argparse.ArgumentParser:
         "other topics; drop: the kept ones are divided by their sum (default: spread)",
     )  # fmt: skip
     engine.add_argument(
+        "--scratch", metavar="DIR",
+        help="folder, best on a fast local disk, for the shared arrays where /dev/shm or the "
+        "memory has no room for them: in files without a name, which are gone with the fit, "
+        "however it ends. With room they stay in memory. Without DIR the temporary folder is "
+        "taken where only /dev/shm is short (default: none)",
+    )  # fmt: skip
+    engine.add_argument(
         "--deterministic", action="store_true",
         help="the same bits for the same seed, P, B, versions and kind of processor; slower",
     )  # fmt: skip

@@ -20,7 +20,12 @@ from esvi_shm.runtime.layout import Layout, choose_n_blocks, lay_out
 from esvi_shm.runtime.record import Observer, Result
 from esvi_shm.runtime.serial import warm_up
 from esvi_shm.runtime.signals import Signals
-from esvi_shm.shared.preflight import check_memory, choose_backing, free_descriptors
+from esvi_shm.shared.preflight import (
+    check_memory,
+    check_scratch,
+    choose_backing,
+    free_descriptors,
+)
 from esvi_shm.shared.segments import Run
 
 #: What `lay_out` holds at most for each word of the vocabulary, for a while.
@@ -64,6 +69,8 @@ def check(config: FitConfig, has_judge: bool = False) -> None:
     """
     families.find(config.family).check(config, has_judge)
     routes.check(config)
+    if config.scratch is not None:
+        check_scratch(config.scratch)
     if config.patience is not None:
         if not has_judge:
             raise ParameterError("patience", "must come with holdout", config.patience)
@@ -130,12 +137,12 @@ def fit(
     _check_descriptors(n_workers, 3 + 4 * n_workers)
     layout = _layout(corpus, config)
     observer.planned(layout)
-    backing = choose_backing(layout.total_bytes)
+    backing = choose_backing(layout.total_bytes, config.scratch)
     if backing == "file":  # the file of each segment stays open too
         _check_descriptors(n_workers, 2 * len(layout.tables) + 2 * n_workers)
     observer.stage("compile")
     warm_up(layout.config)
-    with Signals() as signals, Run(backing) as run:
+    with Signals() as signals, Run(backing, config.scratch) as run:
         return Home(layout, corpus, run, signals, observer, judge).run()
 
 
