@@ -60,7 +60,7 @@ def fit_once(options: argparse.Namespace) -> None:
         n_passes=options.passes, storage=options.storage, tol=0.0,
     )  # fmt: skip
     sizes = needed(engine.plan(corpus, config))
-    result = engine.fit(corpus, config)
+    result = engine.fit(corpus, config, release=True)  # as the command does
     print(
         json.dumps(
             {

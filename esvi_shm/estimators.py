@@ -267,7 +267,8 @@ class LDA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
             corpus, judge, documents = as_corpus(X), None, None
             if self.holdout is not None:
                 corpus, judge, documents = set_aside(corpus, self.holdout, config.seed)
-            result = engine.fit(corpus, config, judge=judge)
+            # What is ours alone is not needed twice.
+            result = engine.fit(corpus, config, judge=judge, release=corpus is not X)
         self.model_ = FittedModel.from_result(result, corpus, judge.describe() if judge else None)
         self.training_documents_ = np.arange(corpus.n_documents) if judge is None else documents
         self.perplexity_ = result.history[-1].perplexity

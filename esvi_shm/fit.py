@@ -393,11 +393,11 @@ def _run(given: argparse.Namespace) -> None:
         corpus = command.read(given, given.corpus, progress)
         corpus, held_out = _set_aside(given, corpus, config.seed, progress)
         if given.plan:
-            print(memory.describe(engine.plan(corpus, config)))
+            print(memory.describe(engine.plan(corpus, config, release=True)))
             return
         if given.out is not None and corpus.vocabulary is not None:
             store.check_words(corpus.vocabulary)
-        result = engine.fit(corpus, config, progress, held_out)
+        result = engine.fit(corpus, config, progress, held_out, release=True)
         # As in the fit: what there is is saved at the first signal, and printed.
         with Signals():
             about = held_out.describe() if held_out else None

@@ -46,8 +46,10 @@ def test_the_fit_is_the_engine_s():
 )
 def test_any_matrix_gives_the_same(form):
     given = LDA(**QUICK, random_state=0).fit(form(MATRIX))
-    plain = LDA(**QUICK, random_state=0).fit(Corpus.from_sparse(MATRIX))
+    corpus = Corpus.from_sparse(MATRIX)
+    plain = LDA(**QUICK, random_state=0).fit(corpus)
     np.testing.assert_array_equal(given.components_, plain.components_)
+    assert len(corpus.indices) == corpus.n_pairs  # the user's own stays whole
 
 
 def test_token_lists_and_topics_and_save(tmp_path):

@@ -125,7 +125,7 @@ class Corpus:
         """Number D of documents, empty ones included."""
         return len(self.indptr) - 1
 
-    @property
+    @cached_property
     def n_pairs(self) -> int:
         """Number of (document, word) pairs with a count."""
         return len(self.indices)
@@ -161,6 +161,47 @@ class Corpus:
     def digest(self) -> str:
         """Return the SHA-256 of sizes, arrays and vocabulary; the name does not count."""
         return self._digest
+
+    def rows(self, documents: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Return the pairs of some documents, in the order asked for.
+
+        Parameters
+        ----------
+        documents : ndarray of int64, (n,)
+            From 0; one may come several times.
+
+        Returns
+        -------
+        indptr : ndarray of int64, (n + 1,)
+        indices : ndarray of int32
+        counts : ndarray of float32
+            As the corpus has them: words ascend.
+        """
+        from esvi_shm.corpus import _rows
+
+        starts, sizes = self.indptr[documents], np.diff(self.indptr)[documents]
+        indptr = _rows.offsets(sizes)
+        places = np.repeat(starts - indptr[:-1], sizes) + np.arange(indptr[-1])
+        return indptr, self.indices[places], self.counts[places]
+
+    def pairs_per_word(self) -> np.ndarray:
+        """Return in how many documents each word occurs, int64 (V,)."""
+        from esvi_shm.corpus import _rows
+
+        sizes = np.zeros(self.n_words, dtype=np.int64)
+        # A kernel: np.bincount would first copy all indices to int64.
+        _rows.count_rows(self.indices, sizes)
+        return sizes
+
+    def release(self) -> None:
+        """Give up the pairs, which makes room; sizes, words, name and digest stay.
+
+        For whoever made the corpus, once something else holds them (`held.HeldCorpus`). What
+        needs the pairs raises AttributeError afterwards.
+        """
+        self.digest(), self.n_pairs, self.n_tokens  # they are kept
+        object.__delattr__(self, "indices")
+        object.__delattr__(self, "counts")
 
     def as_sparse(self) -> Any:
         """Return a `scipy.sparse.csr_matrix` (D, V) of float32 that shares the arrays, read-only.

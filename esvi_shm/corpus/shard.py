@@ -22,14 +22,13 @@ import numpy as np
 from esvi_shm.compile import kernel
 from esvi_shm.corpus import _rows
 from esvi_shm.corpus.corpus import Corpus
-from esvi_shm.corpus.split import assign_blocks, count_pairs_per_word, split_documents
+from esvi_shm.corpus.split import assign_blocks, split_documents
 from esvi_shm.errors import ParameterError
 
 __all__ = [
     "Shard",
     "ShardSizes",
     "assign_blocks",
-    "count_pairs_per_word",
     "empty_shard",
     "fill_shard",
     "shard_shapes",
@@ -80,7 +79,7 @@ def shard_sizes(
     Examples
     --------
     >>> corpus = Corpus.from_tokens([["a", "b"], ["b", "c"]])
-    >>> shard_sizes(corpus, 1, 2, *assign_blocks(count_pairs_per_word(corpus), 2))
+    >>> shard_sizes(corpus, 1, 2, *assign_blocks(corpus.pairs_per_word(), 2))
     ShardSizes(n_pairs=2, n_rows=2, n_word_rows=2)
     """
     _check_range(corpus, doc_lo, doc_hi)

@@ -8,7 +8,6 @@ import numpy as np
 
 from esvi_shm.compile import kernel
 from esvi_shm.corpus import _rows
-from esvi_shm.corpus.corpus import Corpus
 from esvi_shm.errors import ParameterError
 
 
@@ -56,14 +55,6 @@ def split_documents(indptr: np.ndarray, n_shards: int) -> np.ndarray:
     return np.minimum(bounds, n_documents - n_shards + p)
 
 
-def count_pairs_per_word(corpus: Corpus) -> np.ndarray:
-    """Return in how many documents each word occurs, int64 (V,)."""
-    sizes = np.zeros(corpus.n_words, dtype=np.int64)
-    # A kernel: np.bincount would first copy all indices to int64.
-    _rows.count_rows(corpus.indices, sizes)
-    return sizes
-
-
 def assign_blocks(pairs_per_word: np.ndarray, n_blocks: int) -> tuple[np.ndarray, np.ndarray]:
     """Cut the vocabulary into blocks with about the same number of pairs.
 
@@ -74,7 +65,7 @@ def assign_blocks(pairs_per_word: np.ndarray, n_blocks: int) -> tuple[np.ndarray
     Parameters
     ----------
     pairs_per_word : ndarray of int, (V,)
-        As from `count_pairs_per_word`.
+        As from `Corpus.pairs_per_word`.
     n_blocks : int
         Number B of blocks.
 

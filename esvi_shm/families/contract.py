@@ -21,6 +21,7 @@ import numpy as np
 
 from esvi_shm.config import FitConfig
 from esvi_shm.corpus.corpus import Corpus
+from esvi_shm.corpus.held import AnyCorpus
 from esvi_shm.shared.table import ArraySpec
 
 Arrays = Mapping[str, np.ndarray]
@@ -106,7 +107,7 @@ class Family(Protocol):
         """Set what has a value before any worker starts (main process)."""
 
     def start(
-        self, corpus: Corpus, arrays: Arrays, shared: Arrays, restart: int = 0
+        self, corpus: AnyCorpus, arrays: Arrays, shared: Arrays, restart: int = 0
     ) -> Generator[str, bool, None]:
         """Set the first state, from `config.start_seed(restart)`, whatever the state before.
 
@@ -118,7 +119,7 @@ class Family(Protocol):
 
     def at_rest(
         self,
-        corpus: Corpus,
+        corpus: AnyCorpus,
         arrays: Arrays,
         shared: Arrays,
         n_passes: int,

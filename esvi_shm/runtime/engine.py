@@ -78,7 +78,7 @@ def check(config: FitConfig, has_judge: bool = False) -> None:
             raise ParameterError("evaluate_every", "must be at least 1 with patience", 0)
 
 
-def plan(corpus: Corpus, config: FitConfig) -> Layout:
+def plan(corpus: Corpus, config: FitConfig, release: bool = False) -> Layout:
     """The layout that `fit` would use, for `memory.describe`; allocates nothing that lasts.
 
     Raises
@@ -86,14 +86,14 @@ def plan(corpus: Corpus, config: FitConfig) -> Layout:
     MemoryShortError
         If there is no memory to put the words in their order.
     """
-    return _layout(corpus, resolve(config, corpus))
+    return _layout(corpus, resolve(config, corpus), release)
 
 
-def _layout(corpus: Corpus, config: FitConfig) -> Layout:
+def _layout(corpus: Corpus, config: FitConfig, release: bool) -> Layout:
     """The layout of a resolved configuration."""
     what = f"{corpus.name}: the order of {corpus.n_words} words"
     check_memory(BYTES_A_WORD * corpus.n_words, what)
-    return lay_out(corpus, config)
+    return lay_out(corpus, config, release)
 
 
 def fit(
@@ -101,6 +101,7 @@ def fit(
     config: FitConfig,
     observer: Observer | None = None,
     judge: Judge | None = None,
+    release: bool = False,
 ) -> Result:
     """Fit a model to a corpus with worker processes.
 
@@ -112,6 +113,8 @@ def fit(
     judge : callable, optional
         Asked at each evaluation, while the clock stands still, and by a family that has to decide
         by held-out text; see `families.contract.Judge`.
+    release : bool
+        Release `corpus` (see `Corpus.release`) as soon as the workers' arrays hold it.
 
     Returns
     -------
@@ -135,7 +138,7 @@ def fit(
     n_workers = config.n_workers or 1
     # Each mapping keeps one, of three segments and two a worker; and a worker's pipe and pidfd.
     _check_descriptors(n_workers, 3 + 4 * n_workers)
-    layout = _layout(corpus, config)
+    layout = _layout(corpus, config, release)
     observer.planned(layout)
     backing = choose_backing(layout.total_bytes, config.scratch)
     if backing == "file":  # the file of each segment stays open too

@@ -40,7 +40,7 @@ from esvi_shm.families.contract import Bound, Judge
 from esvi_shm.runtime import blocks
 from esvi_shm.runtime.blocks import ENTROPY_FROM, PAIRS, PLACE, RECALL, STEP, TARGET_PASS, VISITS
 from esvi_shm.runtime.layout import Layout, fill
-from esvi_shm.runtime.processes import Workers, private_bytes
+from esvi_shm.runtime.processes import Workers, give_back_freed, private_bytes
 from esvi_shm.runtime.record import Observer, Record, Restart, Result
 from esvi_shm.runtime.routes import Route, find_stops
 from esvi_shm.runtime.script import play
@@ -69,7 +69,7 @@ class Home:
         observer: Observer,
         judge: Judge | None = None,
     ) -> None:
-        self.layout, self.corpus, self.signals = layout, corpus, signals
+        self.layout, self.signals = layout, signals
         self.observer, self.judge = observer, judge
         self.config, sizes = layout.config, layout.sizes
         self.P, self.B = sizes.n_workers, sizes.n_blocks
@@ -77,7 +77,12 @@ class Home:
             run.create(label, table, reserve=not label.startswith("state_"))
         self.handles = {label: segment.handle for label, segment in run.segments.items()}
         self.arrays = {label: segment.arrays for label, segment in run.segments.items()}
-        fill(layout, corpus, self.arrays)
+        self.corpus = fill(layout, corpus, self.arrays)
+        # The state, which is larger than the pairs mostly, is not there yet.
+        self.peak_loading = private_bytes() + layout.filled_bytes
+        if layout.released_bytes:
+            corpus.release()
+            give_back_freed()
         self.control = control = self.arrays["control"]
         blocks.initialise_control(control, self.P, self.B)
         self.rings, self.orders = control["rings"], control["orders"]
@@ -335,7 +340,7 @@ class Home:
 
     def _result(self, stopped: str) -> Result:
         shared = self.shared
-        peak = max(self.peak_private, private_bytes())
+        private = max(self.peak_private, private_bytes()) + sum(self.workers_peak)
         eta = np.empty_like(shared["eta"])
         eta[self.arrays["corpus"]["word_ids"]] = shared["eta"]
         return Result(
@@ -351,7 +356,7 @@ class Home:
             pass_seconds=self.fit_seconds - self.start_seconds,
             pairs=int(self.worker_words[:, PAIRS].sum()) - self.start_pairs,
             shared_bytes=self.layout.total_bytes,
-            peak_private_bytes=peak + sum(self.workers_peak),
+            peak_private_bytes=max(private, self.peak_loading - self.layout.total_bytes),
             stopped=stopped,
             restarts=self.restarts,
             at_rest=dict(self.at_rest),

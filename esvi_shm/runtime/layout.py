@@ -21,11 +21,11 @@ from esvi_shm import families
 from esvi_shm.compile import kernel
 from esvi_shm.config import FitConfig
 from esvi_shm.corpus.corpus import Corpus
+from esvi_shm.corpus.held import HeldCorpus
 from esvi_shm.corpus.shard import (
     Shard,
     ShardSizes,
     assign_blocks,
-    count_pairs_per_word,
     fill_shard,
     shard_shapes,
     shard_sizes,
@@ -64,6 +64,8 @@ class Layout:
     model : Family
     tables : dict of str to Table
         By segment.
+    released_bytes : int
+        Of the corpus: what is given up once the segments hold its pairs.
     """
 
     config: FitConfig
@@ -73,11 +75,18 @@ class Layout:
     word_order: np.ndarray
     block_bounds: np.ndarray
     document_bounds: np.ndarray
+    released_bytes: int = 0
 
     @property
     def total_bytes(self) -> int:
         """Bytes of all segments."""
         return sum(table.total_bytes for table in self.tables.values())
+
+    @property
+    def filled_bytes(self) -> int:
+        """Bytes of the segments that home fills with the corpus."""
+        filled = ("corpus", *(f"shard_{p}" for p in range(self.sizes.n_workers)))
+        return sum(self.tables[label].total_bytes for label in filled)
 
     def describe(self) -> str:
         """The shared arrays, each with its shape and size, as text."""
@@ -106,7 +115,7 @@ def choose_n_blocks(corpus: Corpus, n_workers: int) -> int:
     return min(max(for_rows, for_workers, for_scratch), corpus.n_words)
 
 
-def lay_out(corpus: Corpus, config: FitConfig) -> Layout:
+def lay_out(corpus: Corpus, config: FitConfig, release: bool = False) -> Layout:
     """Cut the corpus and size every array.
 
     Parameters
@@ -114,6 +123,8 @@ def lay_out(corpus: Corpus, config: FitConfig) -> Layout:
     corpus : Corpus
     config : FitConfig
         `n_workers` and `n_blocks` must be set and no more than documents and words.
+    release : bool
+        The corpus is to be released.
 
     Raises
     ------
@@ -122,7 +133,7 @@ def lay_out(corpus: Corpus, config: FitConfig) -> Layout:
     """
     P, B = config.n_workers, config.n_blocks
     assert P is not None and B is not None
-    word_order, block_bounds = assign_blocks(count_pairs_per_word(corpus), B)
+    word_order, block_bounds = assign_blocks(corpus.pairs_per_word(), B)
     bounds = split_documents(corpus.indptr, P)
     per_shard = [
         shard_sizes(corpus, int(lo), int(hi), word_order, block_bounds)
@@ -158,7 +169,8 @@ def lay_out(corpus: Corpus, config: FitConfig) -> Layout:
     for p, size in enumerate(per_shard):
         tables[f"shard_{p}"] = Table(_shard_specs(size, B))
         tables[f"state_{p}"] = Table(model.shard_specs(p))
-    return Layout(config, sizes, model, tables, word_order, block_bounds, bounds)
+    released = corpus.indices.nbytes + corpus.counts.nbytes if release else 0
+    return Layout(config, sizes, model, tables, word_order, block_bounds, bounds, released)
 
 
 def _shard_specs(size: ShardSizes, n_blocks: int) -> list[ArraySpec]:
@@ -177,8 +189,8 @@ def _shard_specs(size: ShardSizes, n_blocks: int) -> list[ArraySpec]:
     ]
 
 
-def fill(layout: Layout, corpus: Corpus, arrays: Mapping[str, Arrays]) -> None:
-    """Write the corpus into the arrays of the segments `corpus` and `shard_<p>`.
+def fill(layout: Layout, corpus: Corpus, arrays: Mapping[str, Arrays]) -> HeldCorpus:
+    """Write the corpus into the arrays of the segments `corpus` and `shard_<p>`; return it there.
 
     Parameters
     ----------
@@ -197,17 +209,12 @@ def fill(layout: Layout, corpus: Corpus, arrays: Mapping[str, Arrays]) -> None:
         corpus.indptr, corpus.indices, corpus.counts, held["document_tokens"], word_tokens
     )
     held["word_tokens"][:] = word_tokens[layout.word_order]
+    shards = []
     for p in range(layout.sizes.n_workers):
         lo, hi = (int(d) for d in layout.document_bounds[p : p + 2])
-        shard = arrays[f"shard_{p}"]
-        fill_shard(
-            corpus,
-            lo,
-            hi,
-            layout.word_order,
-            layout.block_bounds,
-            Shard(**{name: shard[name] for name in Shard._fields}),
-        )
+        shards.append(Shard(*(arrays[f"shard_{p}"][name] for name in Shard._fields)))
+        fill_shard(corpus, lo, hi, layout.word_order, layout.block_bounds, shards[-1])
+    return HeldCorpus(corpus, held["document_bounds"], held["word_ids"], shards)
 
 
 @kernel

@@ -27,12 +27,14 @@ def scratch_bytes(layout: Layout) -> int:
 
 def process_bytes(layout: Layout) -> int:
     """Bytes of all processes beside their arrays, as far as can be told before they run."""
-    return private_bytes() + KERNELS_BYTES + layout.sizes.n_workers * WORKER_BYTES
+    kept = private_bytes() - layout.released_bytes
+    return kept + KERNELS_BYTES + layout.sizes.n_workers * WORKER_BYTES
 
 
 def peak_bytes(layout: Layout) -> int:
     """Bytes that a fit will hold at its peak: what `peak_rss_bytes` of its summary will be."""
-    return layout.total_bytes + scratch_bytes(layout) + process_bytes(layout)
+    loading = private_bytes() + layout.filled_bytes
+    return max(loading, layout.total_bytes + scratch_bytes(layout) + process_bytes(layout))
 
 
 def describe(layout: Layout) -> str:
@@ -40,7 +42,7 @@ def describe(layout: Layout) -> str:
     n_workers = layout.sizes.n_workers
     parts = {
         f"private arrays of the workers ({n_workers}), at most": scratch_bytes(layout),
-        f"processes (1 + {n_workers}) with corpus and kernels, about": process_bytes(layout),
+        f"processes (1 + {n_workers}) with kernels, about": process_bytes(layout),
         "peak, about": peak_bytes(layout),
     }
     lines = [f"  {name:<58}{mib(n_bytes)}" for name, n_bytes in parts.items()]

@@ -49,7 +49,7 @@ class SerialFit:
             label: table.views(bytearray(table.total_bytes))
             for label, table in self.layout.tables.items()
         }
-        fill(self.layout, corpus, self.arrays)
+        self.held = fill(self.layout, corpus, self.arrays)
         self.corpus_arrays = self.arrays["corpus"]
         self.shared = self.arrays["parameters"]
         self.shards = merge_shards(self.arrays, self.sizes.n_workers)
@@ -58,7 +58,7 @@ class SerialFit:
             model.worker(p, self.corpus_arrays, self.shared, self.shards, np.zeros(1, np.int64))
             for p in range(self.sizes.n_workers)
         ]
-        self._play(model.start(corpus, self.corpus_arrays, self.shared))
+        self._play(model.start(self.held, self.corpus_arrays, self.shared))
 
     def _play(self, script: Generator[str | int, Any, Any]) -> Any:
         return play(script, self._command, self._run_on_trial)
@@ -90,7 +90,7 @@ class SerialFit:
         """What the model does after so many passes."""
         model = self.layout.model
         return self._play(
-            model.at_rest(self.corpus, self.corpus_arrays, self.shared, n_passes, judge)
+            model.at_rest(self.held, self.corpus_arrays, self.shared, n_passes, judge)
         )
 
     def bound(self) -> Bound:
@@ -146,6 +146,7 @@ def warm_up(config: FitConfig) -> None:
     rests = [*config.refold_after[:1], *config.repair_after[:1], others.next_rest(0)]
     for passes in (n for n in rests if n is not None):
         fit.rest(passes, judge=lambda *_: 1.0)
+    fit.held.rows(np.zeros(1, np.int64))  # what a rest asks for only now and then
     control = fit.arrays["control"]
     initialise_control(control, 1, 1)
     try_push(control["rings"][0, 1], 0)

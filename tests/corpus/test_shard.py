@@ -8,7 +8,6 @@ from hypothesis import strategies as st
 from esvi_shm.corpus import Corpus
 from esvi_shm.corpus.shard import (
     assign_blocks,
-    count_pairs_per_word,
     empty_shard,
     fill_shard,
     shard_sizes,
@@ -46,7 +45,7 @@ def plain_shard(dense, lo, hi, word_order, block_bounds):
 @given(matrices(), st.integers(1, 4), st.integers(1, 5), st.booleans(), st.integers(0, 99))
 def test_shards_are_those_of_lexsort(dense, n_shards, n_blocks, shuffled, seed):
     corpus = Corpus.from_sparse(dense)
-    order, bounds = assign_blocks(count_pairs_per_word(corpus), n_blocks)
+    order, bounds = assign_blocks(corpus.pairs_per_word(), n_blocks)
     if shuffled:
         # Any permutation is legal, also one that does not ascend within its blocks.
         order = np.random.default_rng(seed).permutation(order)

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from esvi_shm.corpus.corpus import Corpus
-from esvi_shm.corpus.split import assign_blocks, count_pairs_per_word, split_documents
+from esvi_shm.corpus.split import assign_blocks, split_documents
 from esvi_shm.errors import ParameterError
 from tests.corpus.strategies import matrices
 
@@ -77,7 +77,7 @@ def test_zipf_words_are_balanced_to_a_thousandth():
 
 @given(matrices())
 def test_pairs_per_word(dense):
-    counted = count_pairs_per_word(Corpus.from_sparse(dense))
+    counted = Corpus.from_sparse(dense).pairs_per_word()
     assert counted.tolist() == np.count_nonzero(dense, axis=0).tolist()
 
 

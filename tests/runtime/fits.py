@@ -174,7 +174,10 @@ class Fits:
             "inference": "vb",
             **options,
         }
-        engine.fit(Corpus.from_sparse(counts), FitConfig(**options), observer, judge)
+        corpus = Corpus.from_sparse(counts)
+        # Released: nothing after the filling may need its pairs.
+        engine.fit(corpus, FitConfig(**options), observer, judge, release=True)
+        assert not hasattr(corpus, "indices")
         return self._ended[-1]
 
 

@@ -1,11 +1,13 @@
 """The plan of all memory: its parts add up, and the private arrays are those that workers make."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
 from esvi_shm.config import FitConfig
 from esvi_shm.corpus.corpus import Corpus
-from esvi_shm.runtime import memory
+from esvi_shm.runtime import home, memory
 from esvi_shm.runtime.engine import plan
 from esvi_shm.runtime.serial import SerialFit
 from tests.naive import simulate
@@ -39,3 +41,23 @@ def test_the_parts_add_up(monkeypatch):
     parts = (shared[-1], scratch, own)
     assert sum(float(line.split()[-2]) for line in parts) == pytest.approx(peak / MIB, abs=0.02)
     assert last.split() == ["peak,", "about", f"{peak / MIB:.2f}", "MiB"]
+
+
+def test_what_is_released_is_not_held_beside_the_state(monkeypatch):
+    monkeypatch.setattr(memory, "private_bytes", lambda: 100 * MIB)
+    config = FitConfig(n_topics=50, n_workers=1)
+    kept, released = plan(CORPUS, config), plan(CORPUS, config, release=True)
+    pairs = CORPUS.n_pairs * 8
+    assert memory.peak_bytes(kept) - memory.peak_bytes(released) == pairs
+    # Where the pairs are most of all, the peak is while they are copied.
+    monkeypatch.setattr(memory, "private_bytes", lambda: 10**9 * MIB)
+    released = replace(released, released_bytes=10**8 * MIB)
+    assert memory.peak_bytes(released) == 10**9 * MIB + released.filled_bytes
+
+
+def test_the_peak_counts_the_pairs_while_they_are_there_twice(threaded_fit, monkeypatch):
+    seen = iter([500 * MIB])
+    monkeypatch.setattr(home, "private_bytes", lambda: next(seen, MIB))
+    ended = threaded_fit(n_passes=1, n_workers=1)
+    wanted = 500 * MIB + ended.layout.filled_bytes
+    assert ended.result.shared_bytes + ended.result.peak_private_bytes == wanted

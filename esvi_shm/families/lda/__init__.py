@@ -20,6 +20,7 @@ import numpy as np
 
 from esvi_shm.config import FitConfig, choose, prior_vector
 from esvi_shm.corpus.corpus import Corpus
+from esvi_shm.corpus.held import AnyCorpus
 from esvi_shm.errors import ParameterError, ParameterName
 from esvi_shm.families.contract import Arrays, Bound, Judge, Sizes
 from esvi_shm.families.lda import active, bound, exclusion, priors, repair, starts
@@ -236,7 +237,7 @@ class Model:
         shared["eta"][:] = self.eta[corpus["word_ids"]]
 
     def start(
-        self, corpus: Corpus, arrays: Arrays, shared: Arrays, restart: int = 0
+        self, corpus: AnyCorpus, arrays: Arrays, shared: Arrays, restart: int = 0
     ) -> Generator[str, bool, None]:
         config = replace(self.config, seed=self.config.start_seed(restart))
         shared["start_seed"][0] = config.seed
@@ -261,7 +262,7 @@ class Model:
 
     def at_rest(
         self,
-        corpus: Corpus,
+        corpus: AnyCorpus,
         arrays: Arrays,
         shared: Arrays,
         n_passes: int,

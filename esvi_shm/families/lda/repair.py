@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from esvi_shm.corpus.corpus import Corpus
+from esvi_shm.corpus.held import AnyCorpus
 from esvi_shm.families.contract import Arrays, Bound, Sizes
 from esvi_shm.families.lda import likeness
 from esvi_shm.families.lda.likeness import STAYS, Likeness
@@ -98,7 +98,7 @@ def specs(sizes: Sizes, n_topics: int) -> list[ArraySpec]:
 
 
 def script(
-    model: "Model", corpus: Corpus, arrays: Arrays, shared: Arrays, n_passes: int
+    model: "Model", corpus: AnyCorpus, arrays: Arrays, shared: Arrays, n_passes: int
 ) -> Generator[str | int, bool, dict[str, int]]:
     """What home does at a rest: one move on trial, of all topics that are to be freed."""
     # gamma, lambda and pi are at their sums from here on, as they will be after `restore`.
@@ -134,10 +134,11 @@ def script(
     # as large as a topic is on average.
     yield "smooth_freed"
     row_of_word = np.argsort(arrays["word_ids"])
-    for k, d in zip(freed, seeds, strict=True):
-        pairs = slice(corpus.indptr[d], corpus.indptr[d + 1])
-        weights = 0.5 * corpus.counts[pairs] / arrays["document_tokens"][d]
-        shared["lambda_"][row_of_word[corpus.indices[pairs]], k] += weights
+    indptr, indices, counts = corpus.rows(seeds)
+    for i, (k, d) in enumerate(zip(freed, seeds, strict=True)):
+        pairs = slice(indptr[i], indptr[i + 1])
+        weights = 0.5 * counts[pairs] / arrays["document_tokens"][d]
+        shared["lambda_"][row_of_word[indices[pairs]], k] += weights
     yield "scale_freed"
     shared["pi"][0, freed] += tokens / len(moves) - shared["pi"][:, freed].sum(axis=0)
     shared["pi_snapshot"][:] = shared["pi"]

@@ -189,9 +189,7 @@ def test_sketches_keep_cosines():
     errors = []
     for key in range(20):
         sketch = np.zeros((40, spread.WIDTH), np.float32)
-        spread.sketch_into(
-            corpus.indptr, corpus.indices, corpus.counts, np.arange(40), idf, key, sketch
-        )
+        spread.sketch_into(corpus.rows(np.arange(40)), idf, key, sketch)
         rows = np.sqrt(counts) * idf
         rows /= np.linalg.norm(rows, axis=1, keepdims=True)
         errors.append(sketch @ sketch.T - rows @ rows.T)

@@ -7,11 +7,13 @@ A topic of seed words is half the corpus's distribution, half its words at equal
 """
 
 import logging
+from collections.abc import Sequence
 
 import numpy as np
 
 from esvi_shm.config import FitConfig
 from esvi_shm.corpus.corpus import Corpus
+from esvi_shm.corpus.held import AnyCorpus
 from esvi_shm.errors import ParameterError
 from esvi_shm.families.lda.schedule import Schedule
 from esvi_shm.families.lda.starts.scikit_learn import expected_rows
@@ -54,14 +56,14 @@ def check_words(config: FitConfig, corpus: Corpus) -> None:
             config.start_from.source, known, corpus.n_words, corpus.name,
         )  # fmt: skip
     if config.seed_words:
-        _seed_numbers(config, corpus)
+        _check_seed_words(config, corpus)
 
 
 def topics_into(
     topics: np.ndarray,
     row_of_word: np.ndarray,
     config: FitConfig,
-    corpus: Corpus,
+    corpus: AnyCorpus,
     eta: np.ndarray,
 ) -> list[int]:
     """Write the given topics.
@@ -72,7 +74,7 @@ def topics_into(
         Half the corpus's distribution in each topic; the columns of given topics are finished.
     row_of_word : int array, shape (V,)
     config : FitConfig
-    corpus : Corpus
+    corpus : Corpus or HeldCorpus
     eta : float64 array, shape (V,)
         By word row.
 
@@ -85,14 +87,19 @@ def topics_into(
         return _model_topics_into(topics, row_of_word, config, corpus, eta[row_of_word])
     if not config.seed_words:
         return []
-    numbers = _seed_numbers(config, corpus)
+    assert corpus.vocabulary is not None  # see `check_words`
+    numbers = _seed_numbers(config, corpus.vocabulary)
     for k, words in numbers.items():
         topics[row_of_word[words], k] += 0.5 / len(words)
     return list(numbers)
 
 
 def _model_topics_into(
-    topics: np.ndarray, row_of_word: np.ndarray, config: FitConfig, corpus: Corpus, eta: np.ndarray
+    topics: np.ndarray,
+    row_of_word: np.ndarray,
+    config: FitConfig,
+    corpus: AnyCorpus,
+    eta: np.ndarray,
 ) -> list[int]:
     assert config.start_from is not None
     lambda_ = config.start_from.lambda_
@@ -120,31 +127,35 @@ def _model_topics_into(
     return list(range(n_given))
 
 
-def _numbers_in_model(config: FitConfig, corpus: Corpus) -> np.ndarray:
+def _numbers_in_model(config: FitConfig, corpus: AnyCorpus) -> np.ndarray:
     """The model's number of each word of the corpus, int64 (V,); -1 where it has none."""
     assert config.start_from is not None
     number_of = {word: i for i, word in enumerate(config.start_from.words)}
     return np.array([number_of.get(corpus.word(v), -1) for v in range(corpus.n_words)], np.int64)
 
 
-def _seed_numbers(config: FitConfig, corpus: Corpus) -> dict[int, np.ndarray]:
-    """The numbers of the seed words of each topic that has some."""
+def _seed_numbers(config: FitConfig, vocabulary: Sequence[str]) -> dict[int, np.ndarray]:
+    """The numbers of the seed words of each topic that has some; -1 for an unknown one."""
+    number_of = {word: v for v, word in enumerate(vocabulary)}
+    return {
+        k: np.unique([number_of.get(word, -1) for word in words])
+        for k, words in enumerate(config.seed_words)
+        if words
+    }
+
+
+def _check_seed_words(config: FitConfig, corpus: Corpus) -> None:
     if corpus.vocabulary is None:
         rule = f"must have a vocabulary to be found in; {corpus.name} has none"
         raise ParameterError("seed_words", rule, config.seed_words[0])
-    number_of = {word: v for v, word in enumerate(corpus.vocabulary)}
-    occurs = np.zeros(corpus.n_words, bool)
+    occurs = np.zeros(corpus.n_words + 1, bool)  # the last one is that of unknown words
     occurs[corpus.indices] = True
-    numbers = {}
-    for k, words in enumerate(config.seed_words):
-        found = [number_of.get(word, -1) for word in words]
-        missing = [w for w, v in zip(words, found, strict=True) if v < 0 or not occurs[v]]
-        if missing:
+    for k, numbers in _seed_numbers(config, corpus.vocabulary).items():
+        if not occurs[numbers].all():
+            known = {corpus.vocabulary[v] for v in numbers[occurs[numbers]]}
             rule = (
                 f"must occur in {corpus.name}: topic {k} (line {k + 1} of a file) has words that "
                 "do not"
             )
+            missing = [word for word in config.seed_words[k] if word not in known]
             raise ParameterError("seed_words", rule, ", ".join(missing))
-        if found:
-            numbers[k] = np.unique(found)
-    return numbers

@@ -4,14 +4,14 @@ from collections.abc import Generator
 
 from esvi_shm.compile import kernel
 from esvi_shm.config import FitConfig
-from esvi_shm.corpus.corpus import Corpus
+from esvi_shm.corpus.held import AnyCorpus
 from esvi_shm.counter import uniform
 from esvi_shm.families.contract import Arrays
 from esvi_shm.special import log
 
 
 def start(
-    config: FitConfig, corpus: Corpus, arrays: Arrays, shared: Arrays
+    config: FitConfig, corpus: AnyCorpus, arrays: Arrays, shared: Arrays
 ) -> Generator[str, bool, None]:
     """See `starts`."""
     yield "random_phi"

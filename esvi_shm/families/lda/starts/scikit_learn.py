@@ -6,13 +6,13 @@ import numpy as np
 
 from esvi_shm.compile import kernel
 from esvi_shm.config import FitConfig
-from esvi_shm.corpus.corpus import Corpus
+from esvi_shm.corpus.held import AnyCorpus
 from esvi_shm.families.contract import Arrays
 from esvi_shm.special import digamma
 
 
 def start(
-    config: FitConfig, corpus: Corpus, arrays: Arrays, shared: Arrays
+    config: FitConfig, corpus: AnyCorpus, arrays: Arrays, shared: Arrays
 ) -> Generator[str, bool, None]:
     """See `starts`."""
     random = np.random.default_rng([config.seed, 0x5EED])

@@ -5,12 +5,12 @@ from typing import Any
 
 import numpy as np
 
-from esvi_shm.corpus.corpus import Corpus
+from esvi_shm.corpus.held import AnyCorpus
 from esvi_shm.families.lda.starts import _documents
 
 
 def choose_documents(
-    corpus: Corpus,
+    corpus: AnyCorpus,
     tokens: np.ndarray,
     n_topics: int,
     n_documents: int,

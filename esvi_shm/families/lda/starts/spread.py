@@ -13,8 +13,7 @@ from typing import Any
 import numpy as np
 
 from esvi_shm.compile import kernel
-from esvi_shm.corpus.corpus import Corpus
-from esvi_shm.corpus.split import count_pairs_per_word
+from esvi_shm.corpus.held import AnyCorpus
 from esvi_shm.counter import uniform
 from esvi_shm.families.lda.starts import _documents
 
@@ -25,7 +24,7 @@ SKETCHED, SKETCHED_PER_TOPIC = 20_000, 20
 
 
 def choose_documents(
-    corpus: Corpus,
+    corpus: AnyCorpus,
     tokens: np.ndarray,
     n_topics: int,
     n_documents: int,
@@ -41,9 +40,9 @@ def choose_documents(
     if len(candidates) > most:
         candidates = np.sort(random.choice(candidates, most, replace=False))
     sketch = np.zeros((len(candidates), WIDTH), np.float32)
-    idf = np.log(corpus.n_documents / np.maximum(count_pairs_per_word(corpus), 1))
+    idf = np.log(corpus.n_documents / np.maximum(corpus.pairs_per_word(), 1))
     key = int(random.integers(2**63))
-    sketch_into(corpus.indptr, corpus.indices, corpus.counts, candidates, idf, key, sketch)
+    sketch_into(corpus.rows(candidates), idf, key, sketch)
     chosen = np.empty((n_topics, n_documents), np.int64)
     left = np.ones(len(candidates), bool)
     far = np.ones(len(candidates))
@@ -66,11 +65,12 @@ def choose_documents(
 
 
 @kernel
-def sketch_into(indptr, indices, counts, documents, idf, key, sketch):
-    """sketch[i]: the row of documents[i], hashed; of length 1, or 0."""
-    for i in range(documents.shape[0]):
+def sketch_into(pairs, idf, key, sketch):
+    """sketch[i]: the pairs of document i, hashed; of length 1, or 0."""
+    indptr, indices, counts = pairs
+    for i in range(sketch.shape[0]):
         row = sketch[i]
-        for j in range(indptr[documents[i]], indptr[documents[i] + 1]):
+        for j in range(indptr[i], indptr[i + 1]):
             v = indices[j]
             place = np.int64(uniform(key, v, 0) * (2 * row.shape[0]))
             weight = np.float32(np.sqrt(counts[j]) * idf[v])
