@@ -26,8 +26,10 @@ def test_the_help_tells_the_defaults():
     config = fit._config(fit._parser().parse_args([]))
     assert config == FitConfig()
     text = fit._parser().format_help()
-    for option in ("topics", "alpha", "eta", "passes", "evaluate_every", "route", "storage"):
+    for option in ("topics", "alpha", "eta", "passes", "evaluate_every", "route"):
         assert f"(default: {defaults[option]})" in " ".join(text.split())
+    # A line may end within an option.
+    assert "(default:margins,orwhat--max-memoryhasroomfor)" in "".join(text.split())
 
 
 def test_a_corpus_may_follow_any_option(capsys):
@@ -133,6 +135,9 @@ def test_decisions_and_what_has_no_effect_are_one_line_each_on_standard_error(tm
         (["--stop-words", "english"], "--stop-words"),
         (["--min-df", "2"], "--min-df"),
         (["--topics", "2000000000"], "not enough memory"),
+        (["--max-memory", "8X"], "--max-memory must be a whole number of bytes from 1 on, or a "),
+        (["--max-memory", "1M"], "--max-memory must be at least "),
+        (["--scratch", "nowhere"], "--scratch must be a folder that exists, got 'nowhere'"),
     ],
 )
 def test_bad_options(arguments, says, tmp_path, capsys):

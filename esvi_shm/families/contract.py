@@ -25,6 +25,8 @@ from esvi_shm.corpus.held import AnyCorpus
 from esvi_shm.shared.table import ArraySpec
 
 Arrays = Mapping[str, np.ndarray]
+#: Parameters of a configuration, with other values.
+Changes = Mapping[str, Any]
 
 #: What held-out text says of topics, the lower the better: called with rows of lambda, shape
 #: (V, K), the word of each row, and alpha. It must change none of them.
@@ -89,6 +91,14 @@ class Family(Protocol):
         """What does not do all it says in a configuration: a message for a warning each.
 
         A format and its arguments, as `logging` takes them; names are `errors.ParameterName`.
+        """
+
+    @staticmethod
+    def storages(config: FitConfig) -> tuple[Sequence[Changes], Sequence[Changes]]:
+        """The ways to hold the state that a configuration leaves open, as changes to it.
+
+        First those that give the same iterates, at least one, the best first: that is taken where
+        memory is not short. Then those that come at a price, which take less and less memory.
         """
 
     def check_corpus(self, corpus: Corpus) -> None:

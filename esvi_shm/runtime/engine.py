@@ -16,10 +16,11 @@ from esvi_shm.families.contract import Judge
 from esvi_shm.runtime import routes
 from esvi_shm.runtime.cores import available_cores
 from esvi_shm.runtime.home import Home
-from esvi_shm.runtime.layout import Layout, choose_n_blocks, lay_out
+from esvi_shm.runtime.layout import Layout, choose_n_blocks
 from esvi_shm.runtime.record import Observer, Result
 from esvi_shm.runtime.serial import warm_up
 from esvi_shm.runtime.signals import Signals
+from esvi_shm.runtime.within import lay_out_within
 from esvi_shm.shared.preflight import (
     check_memory,
     check_scratch,
@@ -48,8 +49,6 @@ def resolve(config: FitConfig, corpus: Corpus) -> FitConfig:
             "%d workers for %d available cores: no faster, and each takes 1 to 2 s to start",
             n_workers, cores,
         )  # fmt: skip
-    for message in families.find(config.family).without_effect(config):
-        _log.warning(*message)
     n_blocks = min(config.n_blocks or choose_n_blocks(corpus, n_workers), corpus.n_words)
     return replace(config, n_workers=n_workers, n_blocks=n_blocks)
 
@@ -86,14 +85,17 @@ def plan(corpus: Corpus, config: FitConfig, release: bool = False) -> Layout:
     MemoryShortError
         If there is no memory to put the words in their order.
     """
-    return _layout(corpus, resolve(config, corpus), release)
+    return _layout(corpus, resolve(config, corpus), config.n_blocks is None, release)
 
 
-def _layout(corpus: Corpus, config: FitConfig, release: bool) -> Layout:
-    """The layout of a resolved configuration."""
+def _layout(corpus: Corpus, config: FitConfig, open_blocks: bool, release: bool) -> Layout:
+    """The layout of a resolved configuration, with what it leaves open chosen."""
     what = f"{corpus.name}: the order of {corpus.n_words} words"
     check_memory(BYTES_A_WORD * corpus.n_words, what)
-    return lay_out(corpus, config, release)
+    layout = lay_out_within(corpus, config, open_blocks, release)
+    for message in families.find(config.family).without_effect(layout.config):
+        _log.warning(*message)
+    return layout
 
 
 def fit(
@@ -134,11 +136,11 @@ def fit(
     """
     observer = observer or Observer()
     check(config, judge is not None)
-    config = resolve(config, corpus)
+    open_blocks, config = config.n_blocks is None, resolve(config, corpus)
     n_workers = config.n_workers or 1
     # Each mapping keeps one, of three segments and two a worker; and a worker's pipe and pidfd.
     _check_descriptors(n_workers, 3 + 4 * n_workers)
-    layout = _layout(corpus, config, release)
+    layout = _layout(corpus, config, open_blocks, release)
     observer.planned(layout)
     backing = choose_backing(layout.total_bytes, config.scratch)
     if backing == "file":  # the file of each segment stays open too

@@ -22,7 +22,7 @@ from esvi_shm.config import FitConfig, choose, prior_vector
 from esvi_shm.corpus.corpus import Corpus
 from esvi_shm.corpus.held import AnyCorpus
 from esvi_shm.errors import ParameterError, ParameterName
-from esvi_shm.families.contract import Arrays, Bound, Judge, Sizes
+from esvi_shm.families.contract import Arrays, Bound, Changes, Judge, Sizes
 from esvi_shm.families.lda import active, bound, exclusion, priors, repair, starts
 from esvi_shm.families.lda.repair import TRIAL_PASSES
 from esvi_shm.families.lda.schedule import Schedule
@@ -36,6 +36,19 @@ STORAGES = ("margins", "full", "topk")
 #: no number is given.
 RESIDUALS, TOPICS_A_KEPT_ONE = ("spread", "drop"), 4
 INFERENCES = ("vb", "cvb0", "anneal")
+
+
+class _Kept(Sequence[Changes]):
+    """Storage `topk` with each of these numbers kept; there may be as many as topics."""
+
+    def __init__(self, numbers: range) -> None:
+        self.numbers = numbers
+
+    def __len__(self) -> int:
+        return len(self.numbers)
+
+    def __getitem__(self, at: Any) -> Any:
+        return {"storage": "topk", "topk": self.numbers[at]}
 
 
 class Model:
@@ -59,7 +72,7 @@ class Model:
     @staticmethod
     def check(config: FitConfig, has_judge: bool = True) -> None:
         choose("inference", config.inference, INFERENCES)
-        choose("storage", config.storage, STORAGES)
+        choose("storage", config.storage or STORAGES[0], STORAGES)
         if config.leave_out is not None:
             choose("leave_out", config.leave_out, exclusion.CHOICES)
         choose("residual", config.residual, RESIDUALS)
@@ -119,7 +132,7 @@ class Model:
             found.append((text, name, config.learn_priors, settled, n_passes))
         if config.dense_passes is not None:
             for other, value, takes_it in (
-                ("storage", config.storage, config.storage == "margins"),
+                ("storage", config.storage, config.storage in (None, "margins")),
                 ("inference", config.inference, config.inference != "cvb0"),
             ):
                 if not takes_it:
@@ -137,6 +150,18 @@ class Model:
             names = ParameterName("noise_passes"), ParameterName("noise")
             found.append(("%s has no effect without %s", *names))
         return found
+
+    @staticmethod
+    def storages(config: FitConfig) -> tuple[Sequence[Changes], Sequence[Changes]]:
+        most = config.topk or -(-config.n_topics // TOPICS_A_KEPT_ONE)
+        # A number that is given is not open.
+        least = most if config.topk else 1
+        if config.storage is None:
+            kept = _Kept(range(most, least - 1, -1))
+            return [{"storage": "margins"}, {"storage": "full"}], kept
+        if config.storage == "topk":
+            return [{"topk": most}], _Kept(range(most - 1, least - 1, -1))
+        return [{}], []
 
     def check_corpus(self, corpus: Corpus) -> None:
         _given.check_words(self.config, corpus)

@@ -24,9 +24,9 @@ FOLD_SWEEPS = 5
 REFOLD_SWEEPS = 15
 
 
-def find_storage(name: str) -> ModuleType:
-    """The module of a storage."""
-    return importlib.import_module(f"esvi_shm.families.lda.{name}")
+def find_storage(name: str | None) -> ModuleType:
+    """The module of a storage; None: the default."""
+    return importlib.import_module(f"esvi_shm.families.lda.{name or 'margins'}")
 
 
 class Worker:
