@@ -100,6 +100,20 @@ def assert_row_is_right(x):
     assert 0.25 < out[np.argmax(x)] < 1 + 1e-6 and out.max() == out[np.argmax(x)]
 
 
+@pytest.mark.parametrize("n_topics", [1, 15, 16, 50, 128])
+def test_a_word_s_row_is_a_row_times_the_factors(n_topics):
+    random, length = np.random.default_rng(n_topics), padded(n_topics)
+    x = (10.0 ** random.uniform(-3, 3, n_topics)).astype(np.float32)
+    x[16:32] = 1e-3  # a vector without anything
+    factor = np.zeros(length, np.float32)
+    factor[:n_topics] = random.random(n_topics)
+    rows = np.full(4 * length, np.float32(7))
+    special.exp_digamma_word(x, factor, rows, length)
+    assert (rows[:length] == 7).all() and (rows[3 * length :] == 7).all()
+    np.testing.assert_array_equal(rows[length : 2 * length], row_of(x) * factor)
+    assert (rows[2 * length : 3 * length] == 0).all()
+
+
 @pytest.mark.parametrize("power", [0.8, 0.93, 1.0])
 def test_rows_to_a_power(power):
     row = np.concatenate([np.geomspace(1e-37, 1, 5000), np.linspace(0.4, 1, 5000), [0.0, 1.0]])

@@ -32,11 +32,11 @@ from esvi_shm.families.lda.update import (
     TINY,
     cross_entropy,
     entropy,
+    factors_into,
     flush_moved,
     flush_sums,
     given_factors_into,
     phi_by_logs_into,
-    row_factors_into,
     topic_factors_into,
     word_factors_into,
 )
@@ -109,7 +109,7 @@ def sweep(
     rows, theta, total = scratch.rows, scratch.theta, scratch.total
     norms, pair_phi, beat = scratch.norms, scratch.pair_phi, scratch.beat
     own, inverse, kept = scratch.own, scratch.inverse, scratch.kept
-    excluding = rule.leave_out != NONE
+    excluding, cvb0, power = rule.leave_out != NONE, rule.cvb0, rule.power
     phi_doc = phi[0]
     n_topics = gamma.shape[1]
     length = theta.shape[0]
@@ -128,7 +128,7 @@ def sweep(
         # A watcher reads this counter to tell a long visit from a stopped worker.
         beat[0] += 1
         gamma_row = gamma[row_doc[r]]
-        row_factors_into(gamma_row, theta, rule)
+        factors_into(gamma_row, theta, cvb0, power)
         if excluding:
             inverse_row_into(gamma_row, own)
         if r + 1 < block_row_ptr[block + 1]:

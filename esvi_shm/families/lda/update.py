@@ -24,7 +24,7 @@ import numpy as np
 
 from esvi_shm.compile import kernel
 from esvi_shm.families.lda.noise import add_noise
-from esvi_shm.special import digamma, exp_digamma_row, log, power_row
+from esvi_shm.special import digamma, exp_digamma_row, exp_digamma_word, log, power_row
 from esvi_shm.vector import padded, prefetch_row
 
 #: Below this sum of products a pair is updated in the log domain. Factors are at most 1, and
@@ -139,7 +139,13 @@ def row_factors_into(x, out, rule):
         Written; scratch, which is 0 beyond K and stays so.
     rule : Rule
     """
-    if rule.cvb0:
+    factors_into(x, out, rule.cvb0, rule.power)
+
+
+@kernel
+def factors_into(x, out, cvb0, power):
+    """`row_factors_into` for hot loops: to hand over a whole rule takes as long as a pair."""
+    if cvb0:
         n_topics = x.shape[0]
         largest = np.float32(0.0)
         for k in range(n_topics):
@@ -149,8 +155,8 @@ def row_factors_into(x, out, rule):
             out[k] = x[k] * scale
     else:
         exp_digamma_row(x, out)
-    if rule.power != 1.0:
-        power_row(out, rule.power)
+    if power != 1.0:
+        power_row(out, power)
 
 
 @kernel
@@ -196,17 +202,23 @@ def word_factors_into(lambda_, word_row, first, last, topic_factor, rule, rows):
     With the rule's noise, if any. (Pairs in the log domain go without: see `update`.)
     """
     length = topic_factor.shape[0]
+    cvb0, power, noise = rule.cvb0, rule.power, rule.noise
     for i in range(last - first):
-        row = rows[2 * length * i : 2 * length * (i + 1)]
+        word = word_row[first + i]
+        at = 2 * length * i
         if first + i + 2 < last:
             prefetch_row(lambda_, word_row[first + i + 2])
-        row_factors_into(lambda_[word_row[first + i]], row[:length], rule)
-        for k in range(length):
-            row[k] *= topic_factor[k]
-        if rule.noise > 0.0:
-            word = rule.word_ids[word_row[first + i]]
-            add_noise(row, lambda_.shape[1], rule.noise, rule.noise_key, word)
-        row[length:] = 0.0
+        if not cvb0 and power == 1.0:
+            exp_digamma_word(lambda_[word], topic_factor, rows, at)
+        else:
+            row = rows[at : at + length]
+            factors_into(lambda_[word], row, cvb0, power)
+            for k in range(length):
+                row[k] *= topic_factor[k]
+            rows[at + length : at + 2 * length] = 0.0
+        if noise > 0.0:
+            row = rows[at : at + length]
+            add_noise(row, lambda_.shape[1], noise, rule.noise_key, rule.word_ids[word])
 
 
 @kernel
