@@ -5,6 +5,8 @@ rooms that hold them, with the list of what they know.
 """
 
 import math
+import os
+import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, fields
 from typing import Any
@@ -42,6 +44,28 @@ def _number(name: str, value: Any, rule: str, holds: Any) -> None:
 def check_workers(n_workers: Any) -> None:
     """Raise ParameterError unless `n_workers` is a whole number from 1 on."""
     _whole("n_workers", n_workers, 1)
+
+
+def size_in_bytes(name: str, value: Any) -> int:
+    """The bytes that a size says: a whole number, or a number with a binary suffix.
+
+    >>> size_in_bytes("max_memory", "1.5G")
+    1610612736
+    """
+    rule = "must be a whole number of bytes from 1 on, or a number with K, M, G or T (binary)"
+    if isinstance(value, str):
+        found = re.fullmatch(r"(\d+|\d+\.\d+)([KMGT])(?:iB)?|(\d+)", value.strip(), re.I | re.A)
+        if found is None:
+            raise ParameterError(name, rule, value)
+        number, unit, whole = found.groups()
+        n_bytes = int(whole or float(number) * 1024 ** ("KMGT".index(unit.upper()) + 1))
+    elif isinstance(value, bool) or not isinstance(value, int | np.integer):
+        raise ParameterError(name, rule, value)
+    else:
+        n_bytes = int(value)
+    if not 1 <= n_bytes < 2**63:
+        raise ParameterError(name, rule, value)
+    return n_bytes
 
 
 def _flag(name: str, value: Any) -> bool:
@@ -182,6 +206,13 @@ class FitConfig:
         mixtures: of each point; None: all.
     residual : str
         What storage `topk` does with the rest of their mass: spread, drop.
+    storage : str or None
+        How the responsibilities are held: margins, full, topk. None: margins, or what `max_memory`
+        has room for.
+    max_memory : int, str or None
+        Bytes that all processes together may take by the plan; also as "8G", see `size_in_bytes`.
+    scratch : str or None
+        Folder for files that hold the shared arrays where /dev/shm or memory is short.
     n_passes : int
     evaluate_every : int
         Passes between evaluations of the bound; 0 evaluates at the end only.
@@ -224,7 +255,7 @@ class FitConfig:
     eta: Prior = 0.05
     learn_priors: str = "none"
     symmetric_alpha: bool = False
-    storage: str = "margins"
+    storage: str | None = None
     axis: str = "words"
     topk: int | None = None
     residual: str = "spread"
@@ -237,6 +268,8 @@ class FitConfig:
     n_workers: int | None = None
     n_blocks: int | None = None
     route: str = "lap"
+    max_memory: int | None = None
+    scratch: str | None = None
     deterministic: bool = False
     n_passes: int = 100
     evaluate_every: int = 10
@@ -285,6 +318,13 @@ class FitConfig:
             raise ParameterError("start_from", "must be GivenTopics", self.start_from)
         if not isinstance(self.mixture, MixtureOptions | None):
             raise ParameterError("mixture", "must be MixtureOptions", self.mixture)
+        if self.max_memory is not None:
+            n_bytes = size_in_bytes("max_memory", self.max_memory)
+            object.__setattr__(self, "max_memory", n_bytes)
+        if self.scratch is not None:
+            if not isinstance(self.scratch, str | os.PathLike):
+                raise ParameterError("scratch", "must be the path of a folder", self.scratch)
+            object.__setattr__(self, "scratch", os.fspath(self.scratch))
         self._check_seed_words()
         for name in ("alpha", "eta"):
             self._check_prior(name, getattr(self, name))

@@ -94,7 +94,8 @@ class LDA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
         Stop when so many evaluations in a row bring no lower perplexity of `holdout`.
     max_time : float or None
         Seconds of fitting at most.
-    inference, storage, axis, residual, start, route : str
+    inference, axis, residual, start, route : str
+    storage : str or None
     cvb0_passes, temper_passes, noise_passes, dense_passes, seed_documents, topk : int or None
     power : float or None
     leave_out : str or None
@@ -109,6 +110,12 @@ class LDA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
         Words that the first topics start from; an empty list leaves a topic to `start`.
     n_blocks : int or None
         Blocks of words; None: by the length of the documents and the number of workers.
+    max_memory : int, str or None
+        Bytes that all processes together may take by the plan, or a number with K, M, G or T
+        ("8G"). Where that is too little, and `storage`, `topk` or `n_blocks` is None, what fits is
+        taken, and told by the logger `esvi_shm`.
+    scratch : path or None
+        Folder for files that hold the shared arrays where /dev/shm or memory has no room.
     deterministic : bool
         The same bits for the same seed, numbers of workers and blocks, versions and kind of
         processor. Without it the order in which blocks meet shards varies, and with it the
@@ -180,7 +187,7 @@ class LDA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
         noise_passes: int | None = FitConfig.noise_passes,
         dense_passes: int | None = FitConfig.dense_passes,
         repair_after: Sequence[int] = FitConfig.repair_after,
-        storage: str = FitConfig.storage,
+        storage: str | None = FitConfig.storage,
         axis: str = FitConfig.axis,
         topk: int | None = FitConfig.topk,
         residual: str = FitConfig.residual,
@@ -192,6 +199,8 @@ class LDA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
         restart_passes: int = FitConfig.restart_passes,
         route: str = FitConfig.route,
         n_blocks: int | None = None,
+        max_memory: int | str | None = FitConfig.max_memory,
+        scratch: Any = FitConfig.scratch,
         deterministic: bool = False,
         random_state: Any = None,
     ) -> None:
@@ -229,6 +238,8 @@ class LDA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
         self.restart_passes = restart_passes
         self.route = route
         self.n_blocks = n_blocks
+        self.max_memory = max_memory
+        self.scratch = scratch
         self.deterministic = deterministic
         self.random_state = random_state
 

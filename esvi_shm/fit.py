@@ -226,9 +226,10 @@ def _parser() -> argparse.ArgumentParser:
         "shortest queue (default: lap)",
     )  # fmt: skip
     engine.add_argument(
-        "--storage", default="margins", metavar="NAME",
+        "--storage", metavar="NAME",
         help="margins: sums of phi over documents and over words; full: phi of every pair; topk: "
-        "the largest --topk of phi of every pair (default: margins)",
+        "the largest --topk of phi of every pair (default: margins, or what --max-memory has room "
+        "for)",
     )  # fmt: skip
     engine.add_argument(
         "--axis", default="words", metavar="NAME",
@@ -245,6 +246,21 @@ def _parser() -> argparse.ArgumentParser:
         "--residual", default="spread", metavar="NAME",
         help="topk: what becomes of the mass that is not kept. spread: in equal parts over the "
         "other topics; drop: the kept ones are divided by their sum (default: spread)",
+    )  # fmt: skip
+    engine.add_argument(
+        "--max-memory", metavar="SIZE",
+        help="memory that all processes together may take, wherever the arrays lie: bytes, or a "
+        "number with K, M, G or T (binary; 8G). Where the plan is above it, and --storage or "
+        "--topk or --blocks is not given, what fits is taken, and said: margins or full in fewer "
+        "blocks, else topk with as many kept as fit. Nothing is allocated before (default: no "
+        "limit)",
+    )  # fmt: skip
+    engine.add_argument(
+        "--scratch", metavar="DIR",
+        help="folder, best on a fast local disk, for the shared arrays where /dev/shm or the "
+        "memory has no room for them: in files without a name, which are gone with the fit, "
+        "however it ends. With room they stay in memory. Without DIR the temporary folder is "
+        "taken where only /dev/shm is short (default: none)",
     )  # fmt: skip
     engine.add_argument(
         "--deterministic", action="store_true",

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from scipy.special import gammaln, psi
 
-from bench import common, score
+from bench import common, published, score
 from esvi_shm.corpus.corpus import Corpus
 
 K, ALPHA, ETA = 3, 0.3, 0.07
@@ -105,6 +105,7 @@ RUNS = {
     "priors": ["--passes=20", "--seeds=2", "--holdout=0.3"],
     "end_to_end": ["--passes=2", "--repeats=1"],
     "topk": ["--passes=4", "--kept", "1", "2", "--residuals", "spread", "drop"],
+    "plan": ["--passes=2", "--workers=2", "--storages=margins"],
     "starts": ["--passes=2", "--seeds=2", "--starts", "seeded:2+0.5", "spread"],
 }
 
@@ -159,6 +160,20 @@ def test_the_benchmark_of_mixtures_runs(tmp_path, capsys):
     assert bounds[2] == pytest.approx(bounds[3], rel=0.05)
     assert (tmp_path / "mixtures-gmm_tiny.png").exists()
     assert "3 features" in capsys.readouterr().out  # the constant one is left out
+
+
+@pytest.mark.slow
+def test_a_published_size_is_drawn_and_fitted(tmp_path, capsys):
+    arguments = ["--like=nytimes", "--scale=0.0005", "--topics=4", "--passes=2", "--workers=1"]
+    published.main([*arguments, "--out", str(tmp_path), "--folder", str(tmp_path)])
+    found = json.loads((tmp_path / "published-nytimes.json").read_text())["results"]
+    assert found["n_documents"] == 149
+    assert found["pairs_per_second"] > 0
+    assert found["peak"] > found["shared"] > 0
+    assert "million pairs/s" in capsys.readouterr().out
+    published.main([*arguments, "--folder", str(tmp_path), "--plan"])
+    assert "peak, about" in capsys.readouterr().out
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["published-nytimes.json"]
 
 
 @pytest.mark.parametrize("name", RUNS)

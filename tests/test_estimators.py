@@ -99,7 +99,7 @@ def test_every_parameter_reaches_the_fit():
         "noise_passes": 8, "storage": "topk", "start": "spread", "seed_documents": 3,
         "seed_words": [["a"], [], ["b", "c"]], "start_from": None, "route": "ring", "n_blocks": 5,
         "axis": "topics", "repair_after": (5,), "restarts": 2, "restart_passes": 6,
-        "deterministic": True, "random_state": np.int64(6),
+        "deterministic": True, "random_state": np.int64(6), "max_memory": "3G", "scratch": "/tmp",
     }  # fmt: skip
     assert set(given) == set(LDA().get_params())
     assert LDA(**given)._config() == FitConfig(
@@ -110,7 +110,7 @@ def test_every_parameter_reaches_the_fit():
         noise=0.5, noise_passes=8, storage="topk", axis="topics", start="spread", seed_documents=3,
         dense_passes=4, topk=4, residual="drop",
         seed_words=(("a",), (), ("b", "c")), route="ring", n_blocks=5,
-        deterministic=True, seed=6,
+        max_memory=3 * 2**30, scratch="/tmp", deterministic=True, seed=6,
     )  # fmt: skip
 
 

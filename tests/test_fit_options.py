@@ -26,8 +26,10 @@ def test_the_help_tells_the_defaults():
     config = fit._config(fit._parser().parse_args([]))
     assert config == FitConfig()
     text = fit._parser().format_help()
-    for option in ("topics", "alpha", "eta", "passes", "evaluate_every", "route", "storage"):
+    for option in ("topics", "alpha", "eta", "passes", "evaluate_every", "route"):
         assert f"(default: {defaults[option]})" in " ".join(text.split())
+    # A line may end within an option.
+    assert "(default:margins,orwhat--max-memoryhasroomfor)" in "".join(text.split())
 
 
 def test_a_corpus_may_follow_any_option(capsys):
@@ -106,7 +108,10 @@ def test_decisions_and_what_has_no_effect_are_one_line_each_on_standard_error(tm
         (["--repair-after", "0"], "--repair-after must be at least 1, got 0"),
         (["--route", "x"], "--route must be one of balanced, lap, random, ring, got 'x'"),
         (["--storage", "x"], "--storage must be one of full, margins, topk, got 'x'"),
-        (["--axis", "topics"], "--storage must be full where topics travel (axis topics)"),
+        (
+            ["--axis", "topics", "--storage", "topk"],
+            "--storage must be full where topics travel (axis topics)",
+        ),
         (["--storage", "topk", "--topk", "0"], "--topk must be at least 1, got 0"),
         (["--topk", "51"], "--topk must be at most the number of topics, 50, got 51"),
         (["--residual", "x"], "--residual must be one of drop, spread, got 'x'"),
@@ -134,6 +139,9 @@ def test_decisions_and_what_has_no_effect_are_one_line_each_on_standard_error(tm
         (["--stop-words", "english"], "--stop-words"),
         (["--min-df", "2"], "--min-df"),
         (["--topics", "2000000000"], "not enough memory"),
+        (["--max-memory", "8X"], "--max-memory must be a whole number of bytes from 1 on, or a "),
+        (["--max-memory", "1M"], "--max-memory must be at least "),
+        (["--scratch", "nowhere"], "--scratch must be a folder that exists, got 'nowhere'"),
     ],
 )
 def test_bad_options(arguments, says, tmp_path, capsys):

@@ -27,6 +27,8 @@ from esvi_shm.config import FitConfig
 from esvi_shm.shared.table import ArraySpec
 
 Arrays = Mapping[str, np.ndarray]
+#: Parameters of a configuration, with other values.
+Changes = Mapping[str, Any]
 
 #: What held-out data say of the parameters, the lower the better: called with what `Family.judged`
 #: returns, of which it must change nothing.
@@ -159,6 +161,14 @@ class Family(Protocol):
         """What does not do all it says in a configuration: a message for a warning each.
 
         A format and its arguments, as `logging` takes them; names are `errors.ParameterName`.
+        """
+
+    @staticmethod
+    def storages(config: FitConfig) -> tuple[Sequence[Changes], Sequence[Changes]]:
+        """The ways to hold the state that a configuration leaves open, as changes to it.
+
+        First those that give the same iterates, at least one, the best first: that is taken where
+        memory is not short. Then those that come at a price, which take less and less memory.
         """
 
     def check_data(self, data: Any) -> None:

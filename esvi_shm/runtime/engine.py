@@ -15,11 +15,12 @@ from esvi_shm.families.contract import Data, Judge
 from esvi_shm.runtime import routes
 from esvi_shm.runtime.cores import available_cores
 from esvi_shm.runtime.home import Home
-from esvi_shm.runtime.layout import Layout, lay_out
+from esvi_shm.runtime.layout import Layout
 from esvi_shm.runtime.record import Observer, Result
 from esvi_shm.runtime.serial import warm_up
 from esvi_shm.runtime.signals import Signals
-from esvi_shm.shared.preflight import choose_backing, free_descriptors
+from esvi_shm.runtime.within import lay_out_within
+from esvi_shm.shared.preflight import check_scratch, choose_backing, free_descriptors
 from esvi_shm.shared.segments import Run
 
 #: Files that a fit opens beside those of each worker: bell, lock, tracker, and some for a moment.
@@ -41,8 +42,6 @@ def resolve(config: FitConfig, data: Data) -> FitConfig:
             "%d workers for %d available cores: no faster, and each takes 1 to 2 s to start",
             n_workers, cores,
         )  # fmt: skip
-    for message in family.without_effect(config):
-        _log.warning(*message)
     n_blocks = family.choose_n_blocks(data, config, n_workers)
     return replace(config, n_workers=n_workers, n_blocks=n_blocks)
 
@@ -62,6 +61,8 @@ def check(config: FitConfig, has_judge: bool = False) -> None:
     """
     families.find(config.family).check(config, has_judge)
     routes.check(config)
+    if config.scratch is not None:
+        check_scratch(config.scratch)
     if config.patience is not None:
         if not has_judge:
             raise ParameterError("patience", "must come with holdout", config.patience)
@@ -77,7 +78,15 @@ def plan(data: Data, config: FitConfig, release: bool = False) -> Layout:
     MemoryShortError
         If there is no memory to cut the data.
     """
-    return lay_out(data, resolve(config, data), release)
+    return _layout(data, resolve(config, data), config.n_blocks is None, release)
+
+
+def _layout(data: Data, config: FitConfig, open_blocks: bool, release: bool) -> Layout:
+    """The layout of a resolved configuration, with what it leaves open chosen."""
+    layout = lay_out_within(data, config, open_blocks, release)
+    for message in families.find(config.family).without_effect(layout.config):
+        _log.warning(*message)
+    return layout
 
 
 def fit(
@@ -119,18 +128,18 @@ def fit(
     """
     observer = observer or Observer()
     check(config, judge is not None)
-    config = resolve(config, data)
+    open_blocks, config = config.n_blocks is None, resolve(config, data)
     n_workers = config.n_workers or 1
     # Each mapping keeps one, of three segments and two a worker; and a worker's pipe and pidfd.
     _check_descriptors(n_workers, 3 + 4 * n_workers)
-    layout = lay_out(data, config, release)
+    layout = _layout(data, config, open_blocks, release)
     observer.planned(layout)
-    backing = choose_backing(layout.total_bytes)
+    backing = choose_backing(layout.total_bytes, config.scratch)
     if backing == "file":  # the file of each segment stays open too
         _check_descriptors(n_workers, 2 * len(layout.tables) + 2 * n_workers)
     observer.stage("compile")
     warm_up(layout.config)
-    with Signals() as signals, Run(backing) as run:
+    with Signals() as signals, Run(backing, config.scratch) as run:
         return Home(layout, data, run, signals, observer, judge).run()
 
 

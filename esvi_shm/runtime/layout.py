@@ -12,7 +12,7 @@ beside the state, which each worker allocates and first touches itself, on its o
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from esvi_shm import families
@@ -64,6 +64,20 @@ class Layout:
         """Bytes of the segments that home fills with the data."""
         filled = ("corpus", *(f"shard_{p}" for p in range(self.sizes.n_workers)))
         return sum(self.tables[label].total_bytes for label in filled)
+
+    def with_config(self, config: FitConfig) -> "Layout":
+        """The same cut of the data, with arrays that the family needs for another configuration.
+
+        Parameters
+        ----------
+        config : FitConfig
+            With the same numbers of workers and blocks.
+        """
+        model = families.find(config.family)(config, self.sizes)
+        tables = {**self.tables, "parameters": Table(model.shared_specs())}
+        for p in range(self.sizes.n_workers):
+            tables[f"state_{p}"] = Table(model.shard_specs(p))
+        return replace(self, config=config, model=model, tables=tables)
 
     def describe(self) -> str:
         """The shared arrays, each with its shape and size, as text."""

@@ -5,12 +5,18 @@ measured, and its private arrays, which the family knows. The main process is lo
 plan is made: it then holds the data, and whatever else is in a user's program.
 """
 
+import tempfile
+
+from esvi_shm.errors import MemoryShortError
 from esvi_shm.runtime.layout import Layout, mib
 from esvi_shm.runtime.processes import private_bytes
+from esvi_shm.shared.preflight import choose_backing
+from esvi_shm.shared.runs import SHARED_FOLDER
 
-#: Bytes of a worker beside its arrays, and what the main process adds when it loads the kernels.
+#: Bytes of a worker beside its arrays, of multiprocessing's resource tracker (a process of its
+#: own), and what the main process adds when it loads the kernels.
 #: Measured with Python 3.11, numba 0.68 on x86-64; compiling them takes more, once.
-WORKER_BYTES = 70 * 2**20
+WORKER_BYTES, TRACKER_BYTES = 70 * 2**20, 6 * 2**20
 KERNELS_BYTES = 7 * 2**20
 
 
@@ -22,11 +28,11 @@ def scratch_bytes(layout: Layout) -> int:
 def process_bytes(layout: Layout) -> int:
     """Bytes of all processes beside their arrays, as far as can be told before they run."""
     kept = private_bytes() - layout.released_bytes
-    return kept + KERNELS_BYTES + layout.sizes.n_workers * WORKER_BYTES
+    return kept + KERNELS_BYTES + TRACKER_BYTES + layout.sizes.n_workers * WORKER_BYTES
 
 
 def peak_bytes(layout: Layout) -> int:
-    """Bytes that a fit will hold at its peak: what `peak_rss_bytes` of its summary will be."""
+    """Bytes that a fit will hold at its peak: `peak_rss_bytes` of its summary, and the tracker."""
     loading = private_bytes() + layout.filled_bytes
     return max(loading, layout.total_bytes + scratch_bytes(layout) + process_bytes(layout))
 
@@ -39,4 +45,16 @@ def describe(layout: Layout) -> str:
         f"processes (1 + {n_workers}) with kernels, about": process_bytes(layout),
         "peak, about": peak_bytes(layout),
     }
-    return "\n".join([layout.describe(), *(f"  {name:<58}{mib(n)}" for name, n in parts.items())])
+    lines = [f"  {name:<58}{mib(n_bytes)}" for name, n_bytes in parts.items()]
+    return "\n".join([layout.describe(), *lines, f"  {_place(layout)}"])
+
+
+def _place(layout: Layout) -> str:
+    """Where the shared arrays would lie now, or why there is no room for them."""
+    scratch = layout.config.scratch
+    try:
+        backing = choose_backing(layout.total_bytes, scratch)
+    except MemoryShortError as error:
+        return str(error)
+    folder = f"files in {scratch or tempfile.gettempdir()}" if backing == "file" else SHARED_FOLDER
+    return f"shared arrays lie in {folder}"

@@ -17,7 +17,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Literal
 
-from esvi_shm.errors import MemoryShortError
+from esvi_shm.errors import MemoryShortError, ParameterError
 from esvi_shm.shared.runs import SHARED_FOLDER
 
 #: Where the segments of a run lie: in /dev/shm, or in files of a scratch folder.
@@ -169,6 +169,36 @@ def check_memory(n_bytes: int, what: str) -> None:
         raise MemoryShortError(
             f"not enough memory: {what} takes {_mib(n_bytes)}, {_mib(free)} are free"
         )
+
+
+def check_scratch(folder: str | os.PathLike[str]) -> None:
+    """Refuse a scratch folder that can hold no files, before anything else is done.
+
+    Parameters
+    ----------
+    folder : path
+
+    Raises
+    ------
+    ParameterError
+        If it is no folder, or a file in it cannot be made.
+
+    Examples
+    --------
+    >>> check_scratch("/tmp")
+    >>> check_scratch("/no/such/folder")
+    Traceback (most recent call last):
+    esvi_shm.errors.ParameterError: scratch must be a folder that exists, got '/no/such/folder'
+    """
+    name = os.fspath(folder)
+    if not os.path.isdir(folder):
+        raise ParameterError("scratch", "must be a folder that exists", name)
+    try:
+        with tempfile.TemporaryFile(dir=folder):
+            pass
+    except OSError as error:
+        rule = f"must be a folder that can be written in ({error.strerror})"
+        raise ParameterError("scratch", rule, name) from None
 
 
 def choose_backing(total_bytes: int, scratch: str | os.PathLike[str] | None = None) -> Backing:

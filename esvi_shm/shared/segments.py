@@ -262,7 +262,7 @@ class Run:
             finally:
                 os.close(descriptor)
             return str(path)
-        file = self._owners[label] = tempfile.TemporaryFile(dir=self._scratch)
+        file = self._owners[label] = tempfile.TemporaryFile(dir=self._scratch, prefix=f"{name}-")
         with _room_for(name, size, file.fileno()):
             file.truncate(size)
         return f"/proc/{os.getpid()}/fd/{file.fileno()}"

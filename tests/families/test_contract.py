@@ -1,6 +1,7 @@
 """What the engine relies on, for every family that there is; a new one is tested here too."""
 
 import pickle
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -43,6 +44,20 @@ def test_it_can_tell_before_a_fit_what_it_will_do(name):
     assert model.without_effect(FitConfig(family=name)) == []  # the defaults all have one
     few, many = (fitted(name).layout.model.scratch_bytes(n) for n in (10, 1000))
     assert 0 <= few <= many < 10**9
+
+
+def test_the_ways_to_hold_its_state_get_smaller(name):
+    layout, config = fitted(name).layout, FitConfig(family=name, n_topics=9)
+    same, smaller = families.find(name).storages(config)
+    assert len(same) >= 1
+
+    def n_bytes(changes):
+        model = families.find(name)(replace(config, **changes), layout.sizes)
+        return sum(spec.n_bytes for spec in [*model.shared_specs(), *model.shard_specs(0)])
+
+    sizes = [n_bytes(smaller[at]) for at in range(len(smaller))]
+    assert sizes == sorted(set(sizes), reverse=True)
+    assert all(n_bytes(changes) > 0 for changes in same)
 
 
 def test_its_arrays_are_valid(name):

@@ -30,16 +30,18 @@ def test_private_arrays_are_those_that_a_worker_makes(storage, n_topics):
 def test_the_parts_add_up(monkeypatch):
     monkeypatch.setattr(memory, "private_bytes", lambda: 100 * MIB)
     layout = plan(CORPUS, FitConfig(n_topics=50, n_workers=2))
-    processes = 100 * MIB + memory.KERNELS_BYTES + 2 * memory.WORKER_BYTES
+    once = memory.KERNELS_BYTES + memory.TRACKER_BYTES
+    processes = 100 * MIB + once + 2 * memory.WORKER_BYTES
     assert memory.process_bytes(layout) == processes
     peak = layout.total_bytes + memory.scratch_bytes(layout) + processes
     assert memory.peak_bytes(layout) == peak
-    *shared, scratch, own, last = memory.describe(layout).splitlines()
+    *shared, scratch, own, last, place = memory.describe(layout).splitlines()
     assert "\n".join(shared) == layout.describe()
     assert len({len(line) for line in (shared[-1], scratch, own, last)}) == 1  # one column
     assert "(2)" in scratch and "(1 + 2)" in own
     parts = (shared[-1], scratch, own)
     assert sum(float(line.split()[-2]) for line in parts) == pytest.approx(peak / MIB, abs=0.02)
+    assert place == "  shared arrays lie in /dev/shm"
     assert last.split() == ["peak,", "about", f"{peak / MIB:.2f}", "MiB"]
 
 

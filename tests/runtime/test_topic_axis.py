@@ -76,8 +76,9 @@ def test_blocks_meet(threaded_fit, monkeypatch):
 def test_the_groups_are_as_many_as_suit(threaded_fit):
     for n_workers, n_topics, n_blocks in ((1, 9, 1), (2, 9, 8), (2, 3, 3)):
         ended = threaded_fit(
-            **AXIS, n_workers=n_workers, n_topics=n_topics, n_blocks=None, n_passes=1
+            axis="topics", n_workers=n_workers, n_topics=n_topics, n_blocks=None, n_passes=1
         )
+        assert ended.layout.config.storage == "full"
         assert ended.layout.sizes.n_blocks == n_blocks
 
 
@@ -101,7 +102,10 @@ def test_rests_on_the_way(threaded_fit):
     ("options", "message"),
     [
         ({"axis": "x"}, "axis must be one of topics, words, got 'x'"),
-        ({"axis": "topics"}, "storage must be full where topics travel .*, got 'margins'"),
+        (
+            {"axis": "topics", "storage": "margins"},
+            "storage must be full where topics travel .*, got 'margins'",
+        ),
         ({**AXIS, "deterministic": True}, "axis must be words in a deterministic fit"),
     ],
 )

@@ -35,9 +35,9 @@ REFOLD_SWEEPS = 15
 ORDER_PASSES = 20
 
 
-def find_storage(name: str) -> ModuleType:
-    """The module of a storage."""
-    return importlib.import_module(f"esvi_shm.families.lda.{name}")
+def find_storage(name: str | None) -> ModuleType:
+    """The module of a storage; None: the default."""
+    return importlib.import_module(f"esvi_shm.families.lda.{name or 'margins'}")
 
 
 class Worker:

@@ -1,5 +1,7 @@
 """Mixtures: the update, the bound, the two forms, one worker and several."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import scipy.sparse
@@ -14,6 +16,7 @@ from esvi_shm.families.contract import Bound
 from esvi_shm.mixture_options import MixtureOptions
 from esvi_shm.points import as_points
 from esvi_shm.runtime import engine
+from esvi_shm.runtime.memory import peak_bytes
 from esvi_shm.shared.ring import LINE_WORDS
 from tests import naive
 from tests.families.mixture.play import FAMILIES, blobs, bounds, play, points_of, responsibilities
@@ -230,6 +233,17 @@ def test_all_kept_is_the_same_as_all_held_and_fewer_still_climb(covariance):
     assert (np.diff(fewer) >= -1e-6 * abs(fewer[0])).all() and fewer[-1] > fewer[0] + 1
 
 
+def test_what_memory_has_no_room_for_is_kept_by_its_largest(caplog):
+    x = np.random.default_rng(1).normal(size=(100_000, 2))
+    asked = FitConfig(64, family="gaussian", n_workers=1)
+    layout = engine.plan(as_points(x), asked)
+    assert layout.config.storage == "full"
+    layout = engine.plan(as_points(x), replace(asked, max_memory=peak_bytes(layout) - 6 * 2**20))
+    assert (layout.config.storage, layout.config.topk) == ("topk", 16)
+    assert "taking storage topk with 16 kept" in caplog.text
+    assert layout.tables["state_0"]["ids"].shape == (100_000, 16)
+
+
 def test_a_torn_block_is_not_read():
     versions = np.zeros(LINE_WORDS, np.int64)
     columns, theta = np.arange(2), np.ones((3, 2), np.float32)
@@ -281,7 +295,9 @@ BAD = [
     ({"means": np.zeros((3, 1))}, ParameterError, "means must have shape"),
     ({"means": [[np.nan]]}, ParameterError, "means must be finite, got nan"),
     ({"topk": 4}, ParameterError, "topk must be at most the number of components, 3"),
-    ({"topk": 2, "strict": True}, ParameterError, "topk does not go with strict"),
+    ({"topk": 2, "strict": True}, ParameterError, "storage must be full where strict"),
+    ({"topk": 2, "storage": "full"}, ParameterError, "topk has no meaning with storage full"),
+    ({"storage": "margins"}, ParameterError, "storage must be one of full, topk"),
     ({"feature_prior": 1.0}, ParameterError, "feature_prior is for counts only"),
     ({"strict": True, "n_blocks": 2}, ParameterError, "n_blocks must be at most 1: strict"),
     ({"family": "poisson"}, CorpusError, r"must be whole numbers from 0 on, got -?\d.* in row 0"),
