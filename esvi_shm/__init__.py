@@ -15,18 +15,20 @@ if TYPE_CHECKING:
 
     from esvi_shm.corpus import Corpus, read_corpus
     from esvi_shm.estimators import LDA
+    from esvi_shm.mixture_estimator import Mixture
     from esvi_shm.store import load
 
 __version__ = "0.1.0"
 
 _HOMES = {
     "LDA": "esvi_shm.estimators",
+    "Mixture": "esvi_shm.mixture_estimator",
     "load": "esvi_shm.store",
     "Corpus": "esvi_shm.corpus",
     "read_corpus": "esvi_shm.corpus",
 }
 
-__all__ = ["LDA", "Corpus", "__version__", "load", "read_corpus"]
+__all__ = ["LDA", "Corpus", "Mixture", "__version__", "load", "read_corpus"]
 
 
 def __getattr__(name: str) -> "Any":

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from esvi_shm.errors import ParameterError
+from esvi_shm.mixture_options import MixtureOptions
 
 Prior = float | np.ndarray
 
@@ -201,7 +202,8 @@ class FitConfig:
     axis : str
         What travels: words or topics.
     topk : int or None
-        Responsibilities kept for each pair by storage `topk`. None: a quarter of the topics.
+        Responsibilities kept for each pair by storage `topk`. None: a quarter of the topics. Of
+        mixtures: of each point; None: all.
     residual : str
         What storage `topk` does with the rest of their mass: spread, drop.
     storage : str or None
@@ -223,6 +225,8 @@ class FitConfig:
     max_time : float or None
         Seconds of fitting after which the fit ends.
     seed : int
+    mixture : MixtureOptions or None
+        What only families of mixtures know of; there `n_topics` is the number of components.
 
     Raises
     ------
@@ -273,6 +277,7 @@ class FitConfig:
     patience: int | None = None
     max_time: float | None = None
     seed: int = 0
+    mixture: MixtureOptions | None = None
 
     def __post_init__(self) -> None:
         for name in ("alpha", "eta"):
@@ -318,6 +323,8 @@ class FitConfig:
             if not isinstance(self.scratch, str | os.PathLike):
                 raise ParameterError("scratch", "must be the path of a folder", self.scratch)
             object.__setattr__(self, "scratch", os.fspath(self.scratch))
+        if not isinstance(self.mixture, MixtureOptions | None):
+            raise ParameterError("mixture", "must be MixtureOptions", self.mixture)
         self._check_seed_words()
         for name in ("alpha", "eta"):
             self._check_prior(name, getattr(self, name))
@@ -372,6 +379,8 @@ class FitConfig:
             value = getattr(self, field.name)
             if isinstance(value, np.ndarray | np.generic):
                 value = value.tolist()
+            elif isinstance(value, MixtureOptions):
+                value = value.as_dict()
             elif isinstance(value, GivenTopics):
                 value = value.source
             elif isinstance(value, tuple):

@@ -34,7 +34,7 @@ _PARAMETERS = {
 def _given_topics(given: Any) -> GivenTopics | None:
     """The topics to start from of whatever holds some."""
     if isinstance(given, str | os.PathLike):
-        return store.load(given).given_topics(os.fspath(given))
+        return store.load_topics(given).given_topics(os.fspath(given))
     if isinstance(given, FittedModel):
         return given.given_topics()
     if given is not None:
@@ -52,7 +52,8 @@ def _own_names() -> Iterator[None]:
         raise error.renamed(here.get(error.name, error.name)) from None
 
 
-def _seed(random_state: Any) -> Any:
+def seed_of(random_state: Any) -> Any:
+    """A seed of whatever scikit-learn takes for `random_state`."""
     if isinstance(random_state, bool | int | np.integer):
         return random_state if isinstance(random_state, bool) else int(random_state)
     try:
@@ -244,7 +245,7 @@ class LDA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
 
     def _config(self) -> FitConfig:
         given = self.get_params(deep=False)
-        given["random_state"] = _seed(given["random_state"])
+        given["random_state"] = seed_of(given["random_state"])
         del given["holdout"]
         given["start_from"] = _given_topics(given["start_from"])
         return FitConfig(**{_PARAMETERS.get(name, name): value for name, value in given.items()})

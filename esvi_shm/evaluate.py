@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     import numpy as np
 
     from esvi_shm.corpus import Corpus
+    from esvi_shm.mixture import FittedMixture
     from esvi_shm.model import FittedModel
 
 #: Words of each topic that count for coherence and for diversity.
@@ -65,6 +66,10 @@ figures:
   intervals     central {INTERVAL:.0%} intervals of the words' weights, under the fitted Dirichlets.
                 Too narrow: they hold for this optimum, with all dependence left out.
   diversity     share of different words among the {DIVERSITY_WORDS} top words of all topics
+
+Of a mixture, with CORPUS as points, only this is printed, in all and a point:
+  log likelihood  sum_i log sum_k exp(E[log pi_k p(x_i | theta_k)]), as scikit-learn's
+                score_samples: a lower bound of the log of the predictive density.
 
 Words are matched by name; those outside the model's vocabulary are counted and left out. Where
 only one side has names, columns are taken for the model's words in order.
@@ -317,7 +322,10 @@ def _run(given: argparse.Namespace) -> None:
     from esvi_shm.progress import Progress
 
     model = store.load(given.model)
-    others = [(path, store.load(path)) for path in given.stability]
+    if not hasattr(model, "words"):
+        _evaluate_mixture(model, given)
+        return
+    others = [(path, store.load_topics(path)) for path in given.stability]
     with Progress(given.quiet, None) as progress:
         corpus = command.read(given, given.corpus, progress)
         reference = None
@@ -331,6 +339,32 @@ def _run(given: argparse.Namespace) -> None:
     if given.json is not None:
         _write_json(report, given.json)
     _print_report(report, given.top_words > 0)
+
+
+def _evaluate_mixture(model: "FittedMixture", given: argparse.Namespace) -> None:
+    """The held-out log likelihood of points, which is all that is asked of a mixture."""
+    import numpy as np
+
+    from esvi_shm.points import read_points
+
+    points = read_points(given.corpus)
+    scores = model.score_samples(points)
+    error = float(scores.std() / np.sqrt(len(scores)))
+    report = {
+        "points": points.name,
+        "n_points": points.n_points,
+        "log_likelihood": float(scores.sum()),
+        "log_likelihood_per_point": float(scores.mean()),
+        "standard_error": error,
+    }
+    if given.json is not None:
+        with command.whole_file(given.json) as file:
+            file.write(f"{json.dumps(report, indent=2, allow_nan=False)}\n".encode())
+    print(f"{points.n_points:,} points of {points.name}")
+    print(
+        f"log likelihood (lower bound) {report['log_likelihood']:.6g} nats, "
+        f"{report['log_likelihood_per_point']:.4f} a point (standard error {error:.2g})"
+    )
 
 
 def main(arguments: list[str] | None = None) -> int:

@@ -15,7 +15,7 @@ import argparse
 from dataclasses import fields
 from typing import TYPE_CHECKING, Any
 
-from esvi_shm import command
+from esvi_shm import command, fit_mixture
 from esvi_shm.errors import ParameterError
 
 if TYPE_CHECKING:
@@ -31,6 +31,7 @@ examples:
   python -m esvi_shm.fit docword.nips.txt.gz --topics 100 --out nips-model
   python -m esvi_shm.fit reviews.txt --stop-words english --min-df 5 --topics 40
   python -m esvi_shm.fit counts.mtx --plan               only say how much memory it takes
+  python -m esvi_shm.fit X.npy --family gaussian --covariance diag --components 256
 
 Topics and results go to standard output, progress and warnings to standard error.
 
@@ -172,6 +173,8 @@ def _parser() -> argparse.ArgumentParser:
         "will end (default: 20)",
     )  # fmt: skip
 
+    fit_mixture.add_options(parser)
+
     stop = parser.add_argument_group("length of the fit")
     stop.add_argument(
         "--passes", type=int, default=100, metavar="N",
@@ -237,7 +240,7 @@ def _parser() -> argparse.ArgumentParser:
     engine.add_argument(
         "--topk", type=int, metavar="C",
         help="topk: responsibilities kept for each pair; fewer take less memory and end at a lower "
-        "ELBO (default: a quarter of the topics)",
+        "ELBO (default: a quarter of the topics). Mixtures: kept for each point (default: all)",
     )  # fmt: skip
     engine.add_argument(
         "--residual", default="spread", metavar="NAME",
@@ -318,7 +321,7 @@ def _config(given: argparse.Namespace) -> "FitConfig":
     if given.start_from is not None:
         from esvi_shm import store
 
-        values["start_from"] = store.load(given.start_from).given_topics(given.start_from)
+        values["start_from"] = store.load_topics(given.start_from).given_topics(given.start_from)
     return FitConfig(**{f.name: values[f.name] for f in fields(FitConfig) if f.name in values})
 
 
@@ -386,6 +389,9 @@ def _set_aside(
 
 
 def _run(given: argparse.Namespace) -> None:
+    if given.family != "lda":
+        fit_mixture.run(given)
+        return
     from esvi_shm import store
     from esvi_shm.model import FittedModel
     from esvi_shm.progress import Progress
@@ -427,7 +433,9 @@ def _run(given: argparse.Namespace) -> None:
 
 def main(arguments: list[str] | None = None) -> int:
     """Run the command; returns its exit code."""
-    return command.run("esvi_shm.fit", _run, _parser().parse_args(arguments), _PARAMETERS)
+    given = _parser().parse_args(arguments)
+    parameters = _PARAMETERS if given.family == "lda" else fit_mixture.PARAMETERS
+    return command.run("esvi_shm.fit", _run, given, parameters)
 
 
 if __name__ == "__main__":

@@ -35,6 +35,9 @@ only one side has names, columns are taken for the model's words in order.
   theta.npy     float32 array, shape (documents, topics)
   theta.csv     a line of names, then "document,share,share,...", documents from 0
 
+Of a mixture, with CORPUS as points, each point's responsibilities of the components are written, in
+the same forms.
+
 examples:
   python -m esvi_shm.infer nips-model docword.new.txt.gz --out theta.npy
   python -m esvi_shm.infer model new.txt --out theta.csv --workers 4
@@ -70,15 +73,15 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
-def _write(theta: "np.ndarray", path: str) -> None:
+def _write(theta: "np.ndarray", path: str, words: tuple[str, str] = ("document", "topic")) -> None:
     import numpy as np
 
     with command.whole_file(path) as file:
         if path.endswith(".npy"):
             np.lib.format.write_array(file, theta, allow_pickle=False)
             return
-        names = ",".join(f"topic_{k}" for k in range(theta.shape[1]))
-        file.write(f"document,{names}\n".encode())
+        names = ",".join(f"{words[1]}_{k}" for k in range(theta.shape[1]))
+        file.write(f"{words[0]},{names}\n".encode())
         for d, row in enumerate(theta):
             # As few digits as tell the float32 apart.
             file.write(f"{d},{','.join(map(str, row))}\n".encode())
@@ -102,10 +105,18 @@ def _check(given: argparse.Namespace) -> None:
 
 def _run(given: argparse.Namespace) -> None:
     _check(given)
+    import numpy as np
+
     from esvi_shm import store
+    from esvi_shm.mixture import FittedMixture
     from esvi_shm.progress import Progress
 
     model = store.load(given.model)
+    if isinstance(model, FittedMixture):
+        z = model.predict_proba(given.corpus).astype(np.float32)
+        _write(z, given.out, ("point", "component"))
+        print(f"{z.shape[0]:,} points, {z.shape[1]} components, saved in {given.out}")
+        return
     with Progress(given.quiet, None) as progress:
         corpus = command.read(given, given.corpus, progress)
         aligned = model.aligned(corpus, may_be_empty=True)

@@ -45,7 +45,7 @@ class Progress(Observer):
     def __init__(self, quiet: bool, log_json: str | None) -> None:
         self.quiet = quiet
         self.terminal = sys.stderr.isatty() and not quiet
-        self.n_tokens = 1.0
+        self.n_tokens, self.unit = 1.0, "token"
         self.began = time.perf_counter()
         self._bar: Any = None
         self._log = None if log_json is None else _opened(log_json)
@@ -99,7 +99,8 @@ class Progress(Observer):
 
     def progress(self, pairs: int, total_pairs: int, fit_seconds: float) -> None:
         if total_pairs:
-            self._move_bar("fitting", pairs, total_pairs, "pairs")
+            unit = "pairs" if self.unit == "token" else "points"
+            self._move_bar("fitting", pairs, total_pairs, unit)
 
     def evaluated(self, record: Record) -> None:
         figures = record._asdict().items()
@@ -109,19 +110,19 @@ class Progress(Observer):
         held_out = "" if math.isnan(perplexity) else f"held-out perplexity {perplexity:.2f}, "
         if self.terminal and self._bar is not None:
             short = held_out.replace("held-out ", "").rstrip(", ")
-            parts = [f"ELBO/token {per_token:.4f}", short]
+            parts = [f"ELBO/{self.unit} {per_token:.4f}", short]
             with contextlib.suppress(OSError):
                 self._bar.set_postfix_str(", ".join(part for part in parts if part))
         else:
             self.say(
-                f"pass {record.passes:g}: ELBO {record.elbo:.6g} nats ({per_token:.4f} a token), "
-                f"{held_out}{record.fit_seconds:.2f} s of fitting"
+                f"pass {record.passes:g}: ELBO {record.elbo:.6g} nats "
+                f"({per_token:.4f} a {self.unit}), {held_out}{record.fit_seconds:.2f} s of fitting"
             )
 
     def restarted(self, restart: Restart) -> None:
         self.log("restart", **restart._asdict())
         per_token = restart.objective / self.n_tokens
-        self.say(f"start with seed {restart.seed}: objective {per_token:.4f} a token")
+        self.say(f"start with seed {restart.seed}: objective {per_token:.4f} a {self.unit}")
 
     def rested(self, passes: int, counts: Mapping[str, int]) -> None:
         self.log("rest", passes=passes, **counts)

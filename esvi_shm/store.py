@@ -6,6 +6,8 @@
     vocabulary.txt   word v on line v     history.csv  one evaluation a line
     summary.json     the figures of the fit
 
+That is LDA; what a mixture has instead of the first three lines is in `mixture_store`.
+
 A save writes `.NAME.new` beside the target, its manifest last, all of it to the disk; renames an
 older model to `.NAME.old`; renames the new one into place; removes the old one. Whatever moment
 it is cut off at, one complete model is there, and `repair` (called by `save`, and by `load` where
@@ -14,7 +16,6 @@ the folder above against one another, readers against savers. No pickle is writt
 """
 
 import contextlib
-import csv
 import fcntl
 import hashlib
 import io
@@ -30,7 +31,9 @@ from typing import Any, BinaryIO
 import numpy as np
 
 import esvi_shm
+from esvi_shm import mixture_store
 from esvi_shm.errors import ModelError
+from esvi_shm.mixture import FittedMixture
 from esvi_shm.model import FittedModel
 from esvi_shm.parameters import Parameters
 from esvi_shm.runtime.record import Record
@@ -39,6 +42,7 @@ from esvi_shm.runtime.signals import finishing
 FORMAT_VERSION = 1
 MANIFEST = "manifest.json"
 _ARRAYS = ("lambda", "gamma", "alpha", "eta")
+_SIZES: tuple[str, ...] = ("n_documents", "n_words", "n_pairs", "n_tokens", "n_topics")
 _OTHERS = ("vocabulary.txt", "history.csv", "summary.json")
 #: Bytes that are read at a time: whole numbers of every type of floats.
 PIECE = 2**20
@@ -109,12 +113,12 @@ def check_words(words: Sequence[str]) -> None:
             raise ModelError(f"word {v} must be valid Unicode, got {word!r}") from None
 
 
-def save(model: FittedModel, folder: str | os.PathLike[str]) -> None:
+def save(model: FittedModel | FittedMixture, folder: str | os.PathLike[str]) -> None:
     """Write a model directory, in place of an older one.
 
     Parameters
     ----------
-    model : FittedModel
+    model : FittedModel or FittedMixture
     folder : path
 
     Raises
@@ -127,7 +131,8 @@ def save(model: FittedModel, folder: str | os.PathLike[str]) -> None:
         At the second signal, likewise; at the first, the model is saved before it takes effect.
     """
     target = check_target(folder)
-    check_words(model.words)
+    if isinstance(model, FittedModel):
+        check_words(model.words)
     target.parent.mkdir(parents=True, exist_ok=True)
     with _locked(target.absolute().parent, fcntl.LOCK_EX), finishing() as signals:
         repair(target)
@@ -177,7 +182,15 @@ def repair(folder: str | os.PathLike[str]) -> None:
             shutil.rmtree(left, ignore_errors=True)
 
 
-def load(folder: str | os.PathLike[str]) -> FittedModel:
+def load_topics(folder: str | os.PathLike[str]) -> FittedModel:
+    """Read the model directory of a topic model; ModelError if it is another one."""
+    model = load(folder)
+    if not isinstance(model, FittedModel):
+        raise ModelError(f"{folder}: must be a topic model, and is a mixture ({model.family})")
+    return model
+
+
+def load(folder: str | os.PathLike[str]) -> Any:
     """Read a model directory.
 
     The large arrays are mapped from the files, not read into memory.
@@ -188,7 +201,7 @@ def load(folder: str | os.PathLike[str]) -> FittedModel:
 
     Returns
     -------
-    FittedModel
+    FittedModel or FittedMixture
 
     Raises
     ------
@@ -206,9 +219,12 @@ def load(folder: str | os.PathLike[str]) -> FittedModel:
         return _read(target)
 
 
-def _read(target: Path) -> FittedModel:
+def _read(target: Path) -> Any:
     manifest = _read_manifest(target)
+    is_mixture = mixture_store.is_mixture(manifest)
     names = {f"{name}.npy" for name in _ARRAYS} | {*_OTHERS}
+    if is_mixture:
+        names = mixture_store.names(manifest["sha256"])
     if wrong := sorted(names ^ set(manifest["sha256"])):
         rule = f"must list the files {', '.join(sorted(names))}"
         raise ModelError(f"{target / MANIFEST}: {rule}, and differs in {wrong[0]!r}")
@@ -216,19 +232,19 @@ def _read(target: Path) -> FittedModel:
         path = target / name
         if not path.is_file():
             raise ModelError(f"{path}: the file is missing")
-        found, fault = _look_through(path)
+        found, fault = _look_through(path, not is_mixture)
         if found != expected:
             raise ModelError(f"{path}: the file is damaged: its SHA-256 is not the manifest's")
         if fault is not None:
             raise ModelError(f"{path}: {fault}")
     try:
-        return _parse(target)
+        return mixture_store.parse(target) if is_mixture else _parse(target)
     except (OSError, ValueError, TypeError, KeyError, RecursionError) as error:
         # What a save wrote is whole, its sums say; someone wrote other files, and sums for them.
         raise ModelError(f"{target}: the files do not hold a model: {error}") from None
 
 
-def _look_through(path: Path) -> tuple[str, str | None]:
+def _look_through(path: Path, positive: bool = True) -> tuple[str, str | None]:
     """A file's SHA-256, and what is wrong with a number of its array; the file is read once."""
     digest, fault = hashlib.sha256(), None
     with open(path, "rb") as file:
@@ -241,13 +257,14 @@ def _look_through(path: Path) -> tuple[str, str | None]:
             if dtype is None or fault is not None:
                 continue
             values = np.frombuffer(piece, dtype, len(piece) // dtype.itemsize)
+            least = 0.0 if positive else -np.inf
             # A nan is neither.
-            if len(values) and not (values.min() > 0 and values.max() < np.inf):
-                wrong = int(np.argmin((values > 0) & (values < np.inf)))
+            if len(values) and not (values.min() > least and values.max() < np.inf):
+                wrong = int(np.argmin((values > least) & (values < np.inf)))
                 at = (file.tell() - len(piece) - begin) // dtype.itemsize + wrong
                 row, column = divmod(at, row_length)
                 fault = (
-                    "the numbers must be finite and greater than 0, got "
+                    f"the numbers must be finite{' and greater than 0' * positive}, got "
                     f"{float(values[wrong])!r} in row {row}, column {column} (from 0)"
                 )
     return digest.hexdigest(), fault
@@ -273,11 +290,7 @@ def _parse(target: Path) -> FittedModel:
         name: np.load(target / f"{name}.npy", mmap_mode="r", allow_pickle=False) for name in _ARRAYS
     }
     words = (target / "vocabulary.txt").read_text(encoding="utf-8").split("\n")[:-1]
-    with open(target / "history.csv", newline="") as file:
-        history = [
-            Record(**{name: float(value) for name, value in row.items()})
-            for row in csv.DictReader(file)
-        ]
+    history = mixture_store.read_history(target)
     summary = dict(json.loads((target / "summary.json").read_text()))
     V, K = arrays["lambda"].shape
     shapes = {"lambda": (V, K), "gamma": (len(arrays["gamma"]), K), "alpha": (K,), "eta": (V,)}
@@ -368,8 +381,8 @@ class _Writer:
         self.write(name, pieces())
 
 
-def _write_all(model: FittedModel, folder: Path) -> None:
-    writer, held = _Writer(folder), model.parameters
+def _write_topics(model: FittedModel, writer: _Writer) -> None:
+    held = model.parameters
     n_words, n_topics = held.lambda_rows.shape
     n_documents = sum(len(part) for part in held.gamma_parts)
     writer.array("lambda.npy", (n_words, n_topics), np.float32, held.lambda_chunks())
@@ -377,12 +390,21 @@ def _write_all(model: FittedModel, folder: Path) -> None:
     writer.array("alpha.npy", (n_topics,), np.float64, [held.alpha])
     writer.array("eta.npy", (n_words,), np.float64, [held.eta])
     writer.write("vocabulary.txt", (f"{word}\n".encode() for word in model.words))
+
+
+def _write_all(model: FittedModel | FittedMixture, folder: Path) -> None:
+    writer = _Writer(folder)
+    sizes = _SIZES
+    if isinstance(model, FittedMixture):
+        sizes = model.SIZES
+        mixture_store.write(model, writer)
+    else:
+        _write_topics(model, writer)
     lines = [",".join(Record._fields), *(",".join(map(repr, record)) for record in model.history)]
     writer.write("history.csv", ["\n".join([*lines, ""]).encode()])
     writer.write("summary.json", [_json(model.summary)])
     import numba
 
-    sizes = ("n_documents", "n_words", "n_pairs", "n_tokens", "n_topics")
     manifest = {
         "format_version": FORMAT_VERSION,
         "family": model.summary["config"]["family"],

@@ -270,3 +270,57 @@ def simulate(
     theta = random.dirichlet(np.full(n_topics, 0.1), n_documents)
     counts = np.stack([random.multinomial(length, p) for p in theta @ topics])
     return counts.astype(np.float32), topics
+
+
+# ------------------------------------------------------------------ mixtures
+
+
+def diagonal_posterior(x, z, m0, beta0, a0, b0):
+    """Normal-Gammas of every component and feature: beta (K,), m (K, D), a (K,), b (K, D)."""
+    n = z.sum(axis=0)
+    mean = z.T @ x / np.maximum(n, 1e-300)[:, None]
+    scatter = np.stack([z[:, k] @ (x - mean[k]) ** 2 for k in range(len(n))])
+    beta, a = beta0 + n, a0 + n / 2
+    m = (beta0 * m0 + n[:, None] * mean) / beta[:, None]
+    shrink = (beta0 * n / beta)[:, None]
+    return beta, m, a, b0 + 0.5 * (scatter + shrink * (mean - m0) ** 2)
+
+
+def diagonal_scores(x, posterior, concentrations):
+    """E[log pi_k] + E[log p(x_i | mu_k, lambda_k)], shape (N, K)."""
+    beta, m, a, b = posterior
+    u = np.tile(psi(concentrations) - psi(concentrations.sum()), (len(x), 1))
+    for k in range(len(beta)):
+        log_precision = psi(a[k]) - np.log(b[k])
+        quadratic = a[k] / b[k] * (x - m[k]) ** 2 + 1 / beta[k]
+        u[:, k] += 0.5 * (log_precision - np.log(2 * np.pi) - quadratic).sum(axis=1)
+    return u
+
+
+def diagonal_batch(x, z, m0, beta0, a0, b0, concentration, n_passes):
+    """Textbook batch variational inference; z after so many passes, and the bound F there."""
+    for _ in range(n_passes):
+        posterior = diagonal_posterior(x, z, m0, beta0, a0, b0)
+        u = diagonal_scores(x, posterior, concentration + z.sum(axis=0))
+        z = np.exp(u - u.max(axis=1, keepdims=True))
+        z /= z.sum(axis=1, keepdims=True)
+    beta, m, a, b = diagonal_posterior(x, z, m0, beta0, a0, b0)
+    concentrations = concentration + z.sum(axis=0)
+    u = diagonal_scores(x, (beta, m, a, b), concentrations)
+    bound = (z * (u - np.log(np.maximum(z, 1e-300)))).sum()
+    # - KL(q(pi) || p(pi)) - sum KL(q(mu, lambda) || p(mu, lambda)), term by term.
+    bound -= _kl_dirichlet(concentrations, np.full(len(beta), concentration))
+    for k in range(len(beta)):
+        precision, log_precision = a[k] / b[k], psi(a[k]) - np.log(b[k])
+        kl = 0.5 * (
+            np.log(beta[k] / beta0) + beta0 / beta[k] - 1 + beta0 * precision * (m[k] - m0) ** 2
+        )
+        kl += (a[k] - a0) * log_precision - precision * (b[k] - b0)
+        kl += gammaln(a0) - gammaln(a[k]) + a[k] * np.log(b[k]) - a0 * np.log(b0)
+        bound -= kl.sum()
+    return z, bound
+
+
+def _kl_dirichlet(q, p):
+    kl = gammaln(q.sum()) - gammaln(q).sum() - gammaln(p.sum()) + gammaln(p).sum()
+    return kl + ((q - p) * (psi(q) - psi(q.sum()))).sum()

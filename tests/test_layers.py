@@ -9,15 +9,15 @@ import esvi_shm
 
 PACKAGE = Path(esvi_shm.__file__).parent
 FLOORS = [
-    {"errors", "config", "cache", "compile", "vector", "tiles"},
-    {"corpus", "counter", "special"},
+    {"errors", "config", "cache", "compile", "vector", "tiles", "mixture_options"},
+    {"corpus", "points", "counter", "special"},
     {"shared"},
     {"families"},
     {"runtime"},
     {"transports"},
     {
         "parameters", "intervals", "summary", "model", "metrics", "estimators", "export", "store",
-        "progress", "command",
+        "progress", "command", "mixture", "mixture_store", "mixture_estimator", "fit_mixture",
     },
     {"fit", "infer", "evaluate", "simulate", "gc"},
 ]  # fmt: skip

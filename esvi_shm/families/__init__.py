@@ -1,5 +1,7 @@
 """Model families: one module each, found by file name; entry points add others.
 
+A name with an underscore is no family, but what several have in common.
+
 `find("lda")` imports that module alone, so a worker loads only the kernels that it runs.
 """
 
@@ -15,7 +17,8 @@ _GROUP = "esvi_shm.families"
 
 def known() -> list[str]:
     """Names of all families that can be fitted."""
-    here = {m.name for m in pkgutil.iter_modules(__path__) if m.name != "contract"}
+    names = {module.name for module in pkgutil.iter_modules(__path__)}
+    here = {name for name in names if name != "contract" and not name.startswith("_")}
     return sorted(here | {point.name for point in entry_points(group=_GROUP)})
 
 

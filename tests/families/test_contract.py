@@ -11,17 +11,23 @@ from esvi_shm.config import FitConfig
 from esvi_shm.corpus.corpus import Corpus
 from esvi_shm.errors import ParameterError
 from esvi_shm.families.contract import Bound
+from esvi_shm.points import as_points
 from esvi_shm.runtime.serial import SerialFit
 from esvi_shm.shared.table import Table
 from tests.naive import simulate
 
 COUNTS, _ = simulate(20, 15, 3, 30, seed=3)
+#: What each family is fitted to; other families than these are of points.
+DATA = {
+    "lda": lambda: Corpus.from_sparse(COUNTS),
+    "bernoulli": lambda: as_points(COUNTS > 0),
+}
 pytestmark = pytest.mark.parametrize("name", families.known())
 
 
 def fitted(name: str, n_workers: int = 2) -> SerialFit:
-    config = FitConfig(family=name, n_topics=3, n_workers=n_workers, n_blocks=4)
-    return SerialFit(Corpus.from_sparse(COUNTS), config)
+    config = FitConfig(family=name, n_topics=4, n_workers=n_workers, n_blocks=4)
+    return SerialFit(DATA.get(name, lambda: as_points(COUNTS))(), config)
 
 
 def test_it_is_found_by_its_name(name):

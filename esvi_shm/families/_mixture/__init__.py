@@ -1,0 +1,304 @@
+"""Mixtures of exponential families; components travel, points stay.
+
+    pi ~ Dirichlet(a0), theta_k ~ the kind's conjugate prior; z_i ~ pi, x_i ~ p(x | theta_{z_i})
+    u_ik = E[log pi_k] + <t(x_i), E[theta_k]> - E[g(theta_k)],   z_ik ~ exp(u_ik)
+
+Blocks are groups of components, shards the points of a worker. What a worker does is in `worker`,
+what a family gives in `kind`; here is what the main process does: arrays, start, evaluation.
+Statistics and parameters have a row for each feature of t(x), row 0 being counts and constants,
+and a column for each component.
+
+Where the parameters are the best for the z that are held, q(theta) and q(pi) drop out of the bound:
+    F = sum_k log Z(posterior_k) / Z(prior) + lnB(a0 + N) - lnB(a0) + sum_i log h(x_i) + H(z)
+    L = F + sum_i KL(z_i || softmax(u_i)),   F at the best z for those parameters
+F never falls with one worker, and in the strict form with any number.
+
+Source: Zhang et al., AISTATS 2019, Lemma 1, Algorithms 1 and 2.
+"""
+
+import math
+from collections.abc import Generator, Mapping, Sequence
+from dataclasses import fields, replace
+from typing import Any
+
+import numpy as np
+
+from esvi_shm.config import FitConfig, choose
+from esvi_shm.counter import shuffled
+from esvi_shm.errors import ParameterError, ParameterName
+from esvi_shm.families._mixture import cut as cuts
+from esvi_shm.families._mixture import kernels, starts
+from esvi_shm.families._mixture.cut import Sizes, options_of
+from esvi_shm.families._mixture.functions import gammaln, psi
+from esvi_shm.families._mixture.learned import Learned
+from esvi_shm.families._mixture.worker import Worker, tile_rows
+from esvi_shm.families.contract import Arrays, Bound, Changes, Judge
+from esvi_shm.points import Points
+from esvi_shm.shared.ring import LINE_WORDS
+from esvi_shm.shared.table import ArraySpec
+
+#: Times in a pass that a component is rewritten, by all workers: a pass is then worth more than one
+#: over all points at once.
+PARTS = 16
+#: A part has so many points at least, or of sparse points so many values for each feature: fewer
+#: take less time than the parameters.
+LEAST_POINTS, LEAST_VALUES = 64, 8
+#: Blocks for each worker, where there are several: who is waiting finds one.
+BLOCKS_PER_WORKER = 2
+#: Components with fewer points than this are reported as dead.
+DEAD = 0.5
+
+
+class Mixture:
+    """A mixture for one configuration and number of points; see `families.contract.Family`.
+
+    A family is a subclass with a `kind`.
+    """
+
+    kind: Any
+    units = "points"
+    commands: Sequence[str] = ("assign", "sum", "settle", "refresh", "bound")
+    meets = False
+    settles_after = 0
+
+    #: What LDA alone knows of, in `FitConfig`.
+    _NOT_OURS = (
+        "inference", "cvb0_passes", "temper_passes", "power", "leave_out", "refold_after", "noise",
+        "noise_passes", "dense_passes", "repair_after", "alpha", "eta", "learn_priors",
+        "symmetric_alpha", "storage", "axis", "residual", "seed_documents", "start_from",
+        "seed_words", "patience",
+    )  # fmt: skip
+
+    @classmethod
+    def check(cls, config: FitConfig, has_judge: bool = True) -> None:
+        defaults: dict[str, Any] = {field.name: field.default for field in fields(FitConfig)}
+        for name in cls._NOT_OURS:
+            value = getattr(config, name)
+            if not (np.ndim(value) == np.ndim(defaults[name]) == 0 and value == defaults[name]):
+                if np.size(value) or np.ndim(value) == 0:
+                    rule = f"has no meaning with family {config.family}"
+                    raise ParameterError(name, rule, value)
+        choose("start", config.start, starts.STARTS)
+        options = options_of(config)
+        if hasattr(cls.kind, "check"):
+            cls.kind.check(options)
+        if options.means is not None and options.means.shape[:1] != (config.n_topics,):
+            rule = f"must have a row for each of the {config.n_topics} components"
+            raise ParameterError("means", rule, options.means.shape)
+        if config.topk is not None:
+            if config.topk > config.n_topics:
+                rule = f"must be at most the number of components, {config.n_topics}"
+                raise ParameterError("topk", rule, config.topk)
+            if options.strict:
+                raise ParameterError("topk", "does not go with strict", config.topk)
+        if options.strict and config.n_blocks and config.n_topics < 2 * config.n_blocks:
+            rule = f"must be at most {config.n_topics // 2}: strict takes two components a block"
+            raise ParameterError("n_blocks", rule, config.n_blocks)
+
+    @staticmethod
+    def without_effect(config: FitConfig) -> list[tuple[Any, ...]]:
+        if options_of(config).means is not None and config.restarts > 1:
+            names = ParameterName("restarts"), ParameterName("means")
+            return [("%s has no effect with %s", *names)]
+        return []
+
+    @staticmethod
+    def storages(config: FitConfig) -> tuple[Sequence[Changes], Sequence[Changes]]:
+        return [{}], []
+
+    @staticmethod
+    def n_units(data: Points) -> int:
+        return data.n_points
+
+    @staticmethod
+    def choose_n_blocks(data: Points, config: FitConfig, n_workers: int) -> int:
+        suits = BLOCKS_PER_WORKER * n_workers if n_workers > 1 else 1
+        least = 2 if options_of(config).strict else 1
+        if least == 2:  # its blocks regroup, and must be several for that to be of use
+            suits = max(suits, 2)
+        most = min(config.n_topics // least, data.n_points // n_workers)
+        return max(1, min(config.n_blocks or suits, most))
+
+    @classmethod
+    def cut(cls, data: Points, config: FitConfig) -> cuts.Cut:
+        cls.check(config)
+        if data.n_points < config.n_topics:
+            rule = f"must be at most the number of points, {data.n_points}"
+            raise ParameterError("n_topics", rule, config.n_topics)
+        return cuts.Cut(cls.kind, data, config)
+
+    @classmethod
+    def toy(cls, config: FitConfig) -> tuple[Points, FitConfig, Sequence[int]]:
+        # The given prior may have another number of features.
+        options = replace(
+            options_of(config), mean_prior=None, covariance_prior=None, means=None,
+            degrees_of_freedom_prior=None,
+        )  # fmt: skip
+        points = Points(np.array([[0.0], [1.0], [0.0], [1.0]], np.float32))
+        # Whether the points are sparse is not known here.
+        kernels.try_sparse(cls.kind.size_of(1, options)[1])
+        topk = None if config.topk is None else 2
+        small = replace(
+            config, topk=topk, n_topics=4, n_workers=1, n_blocks=1, start="random", mixture=options
+        )
+        return points, small, [1] if options.strict else []
+
+    def work(self, shard: Arrays) -> np.ndarray:
+        return np.diff(shard["chunk_bounds"])
+
+    def __init__(self, config: FitConfig, sizes: Sizes) -> None:
+        self.check(config)
+        self.config, self.sizes, self.options = config, sizes, options_of(config)
+        self.K = config.n_topics
+        self.a0 = self.options.weight_concentration_prior or 1.0 / self.K
+        self.block_bounds = np.linspace(0, self.K, sizes.n_blocks + 1).astype(np.int64)
+        self.n_statistics, self.dtype = self.kind.size_of(sizes.n_features, self.options)
+        self.log_base = 0.0
+
+    def make_kind(self, corpus: Arrays) -> Any:
+        """The family's kind with the prior of a fit."""
+        shapes = self.kind.prior_shapes(self.sizes.n_features, self.options)
+        prior = {name: corpus[f"prior_{name}"] for name in shapes}
+        return self.kind(self.sizes.n_features, self.options, prior)
+
+    def check_data(self, data: Points) -> None:
+        means = self.options.means
+        if means is not None and means.shape != (self.K, data.n_features):
+            rule = f"must have shape {(self.K, data.n_features)}"
+            raise ParameterError("means", rule, means.shape)
+
+    def columns(self, shared: Arrays, block: int) -> np.ndarray:
+        """The components of a block."""
+        return shared["members"][self.block_bounds[block] : self.block_bounds[block + 1]]
+
+    def n_steps(self, worker: int) -> int:
+        """Parts of a chunk after each of which the parameters at hand are rewritten."""
+        s = self.sizes
+        parts = s.shard_points[worker] // LEAST_POINTS
+        if s.is_sparse:
+            parts = s.shard_values[worker] // (LEAST_VALUES * self.n_statistics)
+        return max(1, min(PARTS // s.n_workers, parts // s.n_blocks))
+
+    def log_weights(self, n: np.ndarray) -> np.ndarray:
+        """E[log pi_k]; the sum of all counts is the number of points."""
+        return psi(self.a0 + n) - psi(np.array(self.K * self.a0 + self.sizes.n_points))
+
+    def shared_specs(self) -> list[ArraySpec]:
+        s, K, rows = self.sizes, self.K, 1 + self.n_statistics
+        P, B, owner, rest = s.n_workers, s.n_blocks, "the owner of the column's block", "at rest"
+        own = "worker p its part; settle: everyone"
+        specs = [
+            ArraySpec(
+                "statistics", (rows, K), np.float64, owner, "the owner; everyone at rest",
+                "sums of z (row 0) and of z t(x), by component",
+            ),
+            ArraySpec(
+                "theta", (rows, K), self.dtype, owner, "everyone, by `versions`",
+                "E[log pi] - E[g] (row 0) and E[theta]",
+            ),
+            ArraySpec(
+                "versions", (B, LINE_WORDS), np.int64, "the owner of the block", "everyone",
+                "odd while the block's columns of theta change; a line each",
+            ),
+            ArraySpec(
+                "pending", (P, rows, K), np.float64, "worker p its part", own,
+                "what its z have changed of statistics of blocks that were elsewhere",
+            ),
+            ArraySpec("members", (K,), np.int64, f"home, {rest}", "everyone", "blocks' components"),
+            ArraySpec(
+                "bound_parts", (P, 4), np.float64, "worker p its row, on command", f"home, {rest}",
+                "gains of its components; log-sum-exp, entropy and KL of its points",
+            ),
+        ]  # fmt: skip
+        if self.config.deterministic:
+            text = "theta as it was when the pass began"
+            shape = (rows, K)
+            specs.append(ArraySpec("snapshot", shape, self.dtype, "home", "everyone", text))
+        return specs
+
+    def shard_specs(self, worker: int) -> list[ArraySpec]:
+        own, rest = "worker p", "worker p; everyone at rest"
+        shape = (self.sizes.shard_points[worker], self.config.topk or self.K)
+        specs = [ArraySpec("z", shape, np.float32, own, rest, "responsibilities")]
+        if self.config.topk is not None:
+            specs.append(ArraySpec("ids", shape, np.int32, own, rest, "components of those in z"))
+        return specs
+
+    def scratch_bytes(self, largest_block: int) -> int:
+        item, s, T = np.dtype(self.dtype).itemsize, self.sizes, self.n_statistics
+        rows = tile_rows(T, self.K, item, s.is_sparse)
+        tile = rows * (2 * self.K + (0 if s.is_sparse else T))
+        theta = (1 + T) * self.K * (1 if s.is_sparse else 2)
+        # What `expect` needs for a block, in float64.
+        return item * (tile + theta + (1 + T) * largest_block) + 8 * 5 * T * largest_block
+
+    def initialise(self, corpus: Arrays, shared: Arrays) -> None:
+        starts.prepare(self.config)
+        shared["members"][:] = np.arange(self.K)
+        self.log_base = float(corpus["log_base"][0])
+
+    def begin_pass(self, shared: Arrays) -> None:
+        shared["snapshot"][:] = shared["theta"]
+
+    def start(
+        self, held: Any, arrays: Arrays, shared: Arrays, restart: int = 0
+    ) -> Generator[str, bool, None]:
+        seed = self.config.start_seed(restart)
+        kind = self.make_kind(arrays)
+        seeds = starts.choose_seeds(self, kind, held, arrays["centre"], seed)
+        theta, constant = kind.seed(seeds)
+        shared["members"][:] = np.arange(self.K)
+        shared["theta"][0], shared["theta"][1:] = constant, theta
+        yield "assign"
+        yield from self._settle()
+
+    def _settle(self) -> Generator[str, bool, None]:
+        """Statistics from z, exactly, and the best parameters for them."""
+        yield "sum"
+        yield "settle"
+        yield "refresh"
+
+    def next_rest(self, n_passes: int) -> int | None:
+        # Lemma 1 moves nothing from one block to another: they regroup.
+        return n_passes + 1 if self.options.strict else None
+
+    def at_rest(
+        self, held: Any, arrays: Arrays, shared: Arrays, n_passes: int, judge: Judge | None
+    ) -> Generator[str | int, bool, dict[str, int]]:
+        fresh = shuffled(np.arange(self.K), self.config.seed, self.K, n_passes)
+        for lo, hi in zip(self.block_bounds[:-1], self.block_bounds[1:], strict=True):
+            shared["members"][lo:hi] = np.sort(fresh[lo:hi])
+        yield "refresh"
+        return {}
+
+    def ending(self, n_passes: int) -> dict[str, Any]:
+        return {}
+
+    def evaluate(self, shared: Arrays, n_passes: int) -> Generator[str, bool, Bound]:
+        yield from self._settle()
+        yield "bound"
+        gain, _, entropy, gap = shared["bound_parts"].sum(axis=0)
+        counts, a0, K = np.maximum(shared["statistics"][0], 0.0), self.a0, self.K
+        weights = gammaln(a0 + counts).sum() - K * gammaln(np.array(a0))
+        weights += math.lgamma(K * a0) - math.lgamma(K * a0 + counts.sum())
+        elbo_f = float(gain + weights + entropy + self.log_base)
+        return Bound(elbo_f + float(gap), elbo_f, elbo_f)
+
+    def judged(self, arrays: Arrays, shared: Arrays) -> tuple[Any, ...]:
+        return (shared["statistics"],)
+
+    def prior_means(self, shared: Arrays) -> tuple[float, float]:
+        return math.nan, math.nan
+
+    def learned(self, arrays: Mapping[str, Arrays]) -> Learned:
+        corpus, shared = arrays["corpus"], arrays["parameters"]
+        shapes = self.kind.prior_shapes(self.sizes.n_features, self.options)
+        prior = {name: corpus[f"prior_{name}"].copy() for name in shapes}
+        states = [arrays[f"state_{p}"] for p in range(self.sizes.n_workers)]
+        z, ids = [s["z"] for s in states], [s.get("ids") for s in states]
+        return Learned(shared["statistics"], prior, corpus["centre"].copy(), z, ids)
+
+    def worker(
+        self, worker: int, corpus: Arrays, shared: Arrays, shards: Sequence[Arrays], beat: Any
+    ) -> Worker:
+        return Worker(self, worker, corpus, shared, shards, beat)

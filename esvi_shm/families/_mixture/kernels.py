@@ -1,0 +1,268 @@
+"""The loops of mixtures that are no dense products: responsibilities, sparse products, seqlocks."""
+
+import numpy as np
+
+from esvi_shm.compile import kernel
+from esvi_shm.shared.atomics import fence, load_acquire, store_release
+from esvi_shm.shared.ring import LINE_WORDS
+from esvi_shm.special import digamma, exp_negative, log, log_gamma
+
+#: Mass of a point on the components at hand below which it is left alone (strict form).
+LEAST_MASS = 1e-12
+
+
+@kernel
+def respond(u, z, change, columns, hard):
+    """Responsibilities of some points: softmax of each row of scores, times the mass it had.
+
+    Equivalent to ``new = mass * softmax(u); change = new - old; old = new`` (Lemma 1), with the
+    mass ``z[:, columns].sum(1)``; where `columns` is empty, all components with mass 1. `hard`: all
+    of it to the best one, at a start.
+
+    Parameters
+    ----------
+    u : float array, shape (n, k); used up
+    z : float32 array, shape (n, K)
+    change : float array, shape (n, k); written
+    columns : int64 array, shape (k,) or (0,)
+    """
+    n, k = u.shape
+    some = len(columns) > 0
+    for i in range(n):
+        mass = 1.0
+        if some:
+            mass = 0.0
+            for j in range(k):
+                mass += z[i, columns[j]]
+            if mass < LEAST_MASS:
+                for j in range(k):
+                    change[i, j] = 0.0
+                continue
+        row = u[i]
+        largest, best = row[0], 0
+        for j in range(1, k):
+            if row[j] > largest:
+                largest, best = row[j], j
+        total = 0.0
+        if hard:
+            for j in range(k):
+                row[j] = 0.0
+            row[best] = 1.0
+            total = 1.0
+        else:
+            for j in range(k):
+                e = exp_negative(np.float64(row[j] - largest))
+                total += e
+                row[j] = e
+        scale = mass / total
+        for j in range(k):
+            at = columns[j] if some else j
+            new = np.float32(row[j] * scale)
+            change[i, j] = new - z[i, at]
+            z[i, at] = new
+
+
+@kernel
+def respond_top(u, ids, z, change, hard):
+    """The same over all components, with the C largest responsibilities of each point kept.
+
+    Of all z with at most C components the best are those of the C largest scores, divided by their
+    sum: so the bound rises as it does with all.
+
+    Parameters
+    ----------
+    u : float array, shape (n, K)
+    ids : int32 array, shape (n, C)
+    z : float32 array, shape (n, C)
+    change : float array, shape (n, K); written
+    hard : bool
+    """
+    n, k = u.shape
+    C = ids.shape[1]
+    for i in range(n):
+        for j in range(k):
+            change[i, j] = 0.0
+        for c in range(C):
+            change[i, ids[i, c]] -= z[i, c]
+        row, heap = u[i], ids[i]
+        # A heap of the C largest, the least of them on top.
+        for c in range(C):
+            heap[c] = c
+        for c in range(C // 2 - 1, -1, -1):
+            _sink(row, heap, c)
+        for j in range(C, k):
+            if row[j] > row[heap[0]]:
+                heap[0] = j
+                _sink(row, heap, 0)
+        best = heap[0]
+        for c in range(1, C):
+            if row[heap[c]] > row[best]:
+                best = heap[c]
+        total = 0.0
+        for c in range(C):
+            e = exp_negative(np.float64(row[heap[c]] - row[best]))
+            if hard:
+                e = 1.0 if heap[c] == best else 0.0
+            total += e
+            z[i, c] = e
+        for c in range(C):
+            z[i, c] /= total
+            change[i, heap[c]] += z[i, c]
+
+
+@kernel
+def _sink(row, heap, at):
+    """Move an entry of a heap, ordered by `row`, down to its place."""
+    moved, n = heap[at], heap.shape[0]
+    while True:
+        child = 2 * at + 1
+        if child >= n:
+            break
+        if child + 1 < n and row[heap[child + 1]] < row[heap[child]]:
+            child += 1
+        if row[heap[child]] >= row[moved]:
+            break
+        heap[at] = heap[child]
+        at = child
+    heap[at] = moved
+
+
+@kernel
+def spread(ids, z, out):
+    """The kept responsibilities of some points as rows of all components."""
+    for i in range(out.shape[0]):
+        for j in range(out.shape[1]):
+            out[i, j] = 0.0
+        for c in range(ids.shape[1]):
+            out[i, ids[i, c]] += z[i, c]
+
+
+@kernel
+def sum_bounds(u, z):
+    """Over some points: sums of log-sum-exp of u, of H(z), and of KL(z || softmax(u)).
+
+    Each in float64 from the scores relative to the row's log-sum-exp: the scores themselves are
+    large, and z sums to 1 only to 1e-7.
+    """
+    n, k = u.shape
+    total, entropy, gap = 0.0, 0.0, 0.0
+    for i in range(n):
+        largest = u[i, 0]
+        for j in range(1, k):
+            largest = max(largest, u[i, j])
+        mass, held = 0.0, 0.0
+        for j in range(k):
+            mass += exp_negative(np.float64(u[i, j] - largest))
+            held += z[i, j]
+        normaliser = np.log(mass)
+        total += largest + normaliser
+        for j in range(k):
+            z_ij = z[i, j] / held
+            if z_ij > 1e-37:
+                log_z = np.log(z_ij)
+                entropy -= z_ij * log_z
+                gap += z_ij * (log_z - (np.float64(u[i, j] - largest) - normaliser))
+    return total, entropy, gap
+
+
+@kernel
+def sparse_scores(ptr, index, value, lo, hi, theta, constant, u):
+    """u = t(X)[lo:hi] @ theta + constant, of sparse t(X); theta float, shape (T, k)."""
+    k = theta.shape[1]
+    for i in range(lo, hi):
+        row = u[i - lo]
+        for j in range(k):
+            row[j] = constant[j]
+        for at in range(ptr[i], ptr[i + 1]):
+            x, features = value[at], theta[index[at]]
+            for j in range(k):
+                row[j] += x * features[j]
+
+
+@kernel
+def sparse_statistics(ptr, index, value, lo, hi, change, pending, columns):
+    """pending[1:, columns] += t(X)[lo:hi].T @ change, of sparse t(X); no columns: all."""
+    k, some = change.shape[1], len(columns) > 0
+    for i in range(lo, hi):
+        row = change[i - lo]
+        for at in range(ptr[i], ptr[i + 1]):
+            x, sums = np.float64(value[at]), pending[1 + index[at]]
+            if some:
+                for j in range(k):
+                    sums[columns[j]] += x * row[j]
+            else:
+                for j in range(k):
+                    sums[j] += x * row[j]
+
+
+@kernel
+def publish(versions, block, columns, fresh, theta):
+    """Write the columns of a block into theta; its owner alone does.
+
+    A sequence lock: the version is odd while the columns change. `store_release` of the odd one and
+    a fence keep the columns' stores behind it; the even one is released after them. `copy_block`
+    pairs with both.
+    """
+    word = block * LINE_WORDS
+    version = versions[word]
+    store_release(versions, word, version + 1)
+    fence()
+    for t in range(theta.shape[0]):
+        for j in range(len(columns)):
+            theta[t, columns[j]] = fresh[t, j]
+    store_release(versions, word, version + 2)
+
+
+@kernel
+def copy_block(versions, block, columns, theta, buffer, own, tries):
+    """Copy the columns of a block whole into `own`; the version that was copied, or -1.
+
+    Reads the version (`load_acquire`), the columns, and behind a fence the version again: only if
+    it is the same, and even, were the columns of one piece, and go from `buffer` into `own`. It
+    does not wait for an owner that was interrupted while it wrote: after some tries the copy stays
+    the old one.
+    """
+    word, n = block * LINE_WORDS, len(columns)
+    for _ in range(tries):
+        before = load_acquire(versions, word)
+        if before % 2 == 1:
+            continue
+        for t in range(theta.shape[0]):
+            for j in range(n):
+                buffer[t, j] = theta[t, columns[j]]
+        fence()
+        if load_acquire(versions, word) == before:
+            for t in range(theta.shape[0]):
+                for j in range(n):
+                    own[t, columns[j]] = buffer[t, j]
+            return before
+    return np.int64(-1)
+
+
+@kernel
+def digamma_into(x, out):
+    """digamma of a float64 vector."""
+    for i in range(x.shape[0]):
+        out[i] = digamma(x[i])
+
+
+@kernel
+def log_gamma_into(x, out):
+    """log Gamma of a float64 vector."""
+    for i in range(x.shape[0]):
+        out[i] = log_gamma(x[i])
+
+
+@kernel
+def log_into(x, out):
+    """log of a float64 vector."""
+    for i in range(x.shape[0]):
+        out[i] = log(x[i])
+
+
+def try_sparse(dtype):
+    """Call the kernels of sparse points once, so that they are compiled."""
+    ptr, index, value = np.array([0, 1]), np.zeros(1, np.int32), np.ones(1, np.float32)
+    theta, u, pending = np.zeros((2, 1), dtype), np.zeros((1, 1), dtype), np.zeros((2, 1))
+    sparse_scores(ptr, index, value, 0, 1, theta[1:], theta[0], u)
+    sparse_statistics(ptr, index, value, 0, 1, u, pending, np.empty(0, np.int64))

@@ -1,0 +1,35 @@
+"""What the fit of a mixture has found."""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+
+@dataclass
+class Learned:
+    """What a fit has found, as views of its arrays.
+
+    Attributes
+    ----------
+    statistics : float64 array, shape (1 + T, K)
+        Row 0: points of each component.
+    prior : dict of float64 arrays
+    centre : float64 array, shape (D,)
+    responsibilities : list of float32 arrays, shapes (N_p, K), or (N_p, C)
+    kept : list of int32 arrays, shapes (N_p, C), or of None
+        The components of these, where only the C largest are kept.
+    """
+
+    statistics: np.ndarray
+    prior: dict[str, np.ndarray]
+    centre: np.ndarray
+    responsibilities: list[np.ndarray]
+    kept: list[np.ndarray | None]
+
+    def labels(self) -> np.ndarray:
+        """The most probable component of each point, int32, shape (N,)."""
+        found = []
+        for z, ids in zip(self.responsibilities, self.kept, strict=True):
+            best = z.argmax(axis=1)
+            found.append(best if ids is None else ids[np.arange(len(z)), best])
+        return np.concatenate(found).astype(np.int32)

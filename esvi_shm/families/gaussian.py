@@ -1,0 +1,144 @@
+"""Mixtures of Gaussians: covariance diag, spherical (Normal-Gamma) or full (Normal-Wishart).
+
+    mu_k ~ N(m0, 1 / (beta0 lambda_k)),   lambda_k ~ Gamma(a0, b0) or Wishart(W0, nu0)
+
+`diag` is a product of Normal-Gammas, one for each feature, and `spherical` has one precision:
+scikit-learn keeps a Wishart's digammas in both, so only bounds of `full` compare. Its products
+x_i x_j are features of t(x) like all others, in float64: what they lose in subtractions would be
+too much in float32.
+
+Source: Bishop 2006, 10.2 (with nu = nu0 + N, of which 10.63 is a misprint).
+"""
+
+import logging
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from esvi_shm.config import choose
+from esvi_shm.errors import CorpusError, ParameterError
+from esvi_shm.families._mixture import Mixture
+from esvi_shm.families._mixture.normal import Diagonal, Full, Spherical
+from esvi_shm.mixture_options import MixtureOptions
+from esvi_shm.points import Points
+
+COVARIANCES = ("diag", "spherical", "full")
+#: A feature's prior variance is at least this share of the mean one: constant columns.
+LEAST_VARIANCE = 1e-6
+
+_log = logging.getLogger(__name__)
+
+
+_KINDS: dict[str, Any] = {"diag": Diagonal, "spherical": Spherical, "full": Full}
+
+
+class Gaussian:
+    """The kind that `covariance` names; see `_mixture.kind.Kind`."""
+
+    def __new__(
+        cls, n_features: int, options: MixtureOptions, prior: Mapping[str, np.ndarray]
+    ) -> Any:
+        return _KINDS[options.covariance](n_features, options, prior)
+
+    @staticmethod
+    def check(options: MixtureOptions) -> None:
+        choose("covariance", options.covariance, COVARIANCES)
+        if options.feature_prior is not None:
+            raise ParameterError("feature_prior", "is for counts only", options.feature_prior)
+
+    @staticmethod
+    def size_of(n_features: int, options: MixtureOptions) -> tuple[int, Any]:
+        D = n_features
+        n_statistics = {"diag": 2 * D, "spherical": D + 1, "full": D + D * (D + 1) // 2}
+        return n_statistics[options.covariance], _KINDS[options.covariance].dtype
+
+    @staticmethod
+    def prior_shapes(n_features: int, options: MixtureOptions) -> dict[str, tuple[int, ...]]:
+        scales = {"diag": (n_features,), "spherical": (1,), "full": (n_features,) * 2}
+        return {
+            "mean": (n_features,),
+            "mean_precision": (1,),
+            "degrees_of_freedom": (1,),
+            "scale": scales[options.covariance],
+        }
+
+    @staticmethod
+    def check_points(points: Points, options: MixtureOptions) -> None:
+        if points.is_sparse and options.covariance == "full":
+            rule = "covariance full takes dense points only: use diag or spherical"
+            raise CorpusError(points.name, rule)
+
+    @staticmethod
+    def centre(points: Points, options: MixtureOptions) -> np.ndarray:
+        return np.zeros(points.n_features) if points.is_sparse else points.moments()[0]
+
+    @staticmethod
+    def find_prior(points: Points, options: MixtureOptions) -> dict[str, np.ndarray]:
+        D, full = points.n_features, options.covariance == "full"
+        mean, variance = points.moments()
+        shift = np.zeros(D) if points.is_sparse else mean
+        if options.mean_prior is not None:
+            if options.mean_prior.shape != (D,):
+                rule = f"must have a number for each of the {D} features"
+                raise ParameterError("mean_prior", rule, options.mean_prior.shape)
+            mean = options.mean_prior
+        nu0 = options.degrees_of_freedom_prior or (float(D) if full else 1.0)
+        if full and nu0 <= D - 1:
+            rule = f"must be greater than the number of features - 1, {D - 1}"
+            raise ParameterError("degrees_of_freedom_prior", rule, nu0)
+        beta0 = options.mean_precision_prior or 1.0
+        return {
+            "mean": mean - shift,
+            "mean_precision": np.array([beta0]),
+            "degrees_of_freedom": np.array([nu0]),
+            "scale": _scale(points, options, variance),
+        }
+
+
+def _scale(points: Points, options: MixtureOptions, variance: np.ndarray) -> np.ndarray:
+    """The prior's scale: what is given, checked, or the variance of the points, floored."""
+    D, given, form = points.n_features, options.covariance_prior, options.covariance
+    if given is not None:
+        shape = {"diag": (D,), "spherical": (), "full": (D, D)}[form]
+        if given.shape != shape:
+            rule = f"must have shape {shape} with covariance {form}"
+            raise ParameterError("covariance_prior", rule, given.shape)
+        if form != "full":
+            if not (given > 0).all():
+                least = float(given.min())
+                raise ParameterError("covariance_prior", "must be greater than 0", least)
+            return given.reshape(-1)
+        least = float(np.linalg.eigvalsh(given)[0])
+        if not np.allclose(given, given.T) or least <= 0:
+            rule = "must be symmetric and positive definite"
+            raise ParameterError("covariance_prior", f"{rule} (least eigenvalue given)", least)
+        return given
+    mean_variance = float(variance.mean())
+    floor = LEAST_VARIANCE * (mean_variance if mean_variance > 0 else 1.0)
+    low = variance < floor
+    if low.any():
+        _log.warning(
+            "%s: %d of %d features are constant, or nearly so (the first is column %d): their "
+            "prior variance is taken to be %.3g",
+            points.name, low.sum(), D, int(np.argmax(low)), floor,
+        )  # fmt: skip
+    if form == "spherical":
+        return np.array([max(mean_variance, floor)])
+    if form == "diag":
+        # As scikit-learn's numpy.cov: divided by N - 1.
+        return np.maximum(variance, floor) * points.n_points / max(points.n_points - 1, 1)
+    covariance = np.atleast_2d(np.cov(np.asarray(points.values, np.float64).T))
+    if points.n_points == 1:
+        covariance = np.zeros((D, D))
+    values, vectors = np.linalg.eigh(covariance)
+    if values[0] < floor * LEAST_VARIANCE:  # singular: some features say the same
+        values = np.maximum(values, floor)
+        covariance = (vectors * values) @ vectors.T
+    return covariance
+
+
+class Model(Mixture):
+    """Mixtures of Gaussians; see `families.contract.Family`."""
+
+    kind: Any = Gaussian

@@ -1,0 +1,160 @@
+"""What `python -m esvi_shm.fit` does where `--family` is a mixture.
+
+Parses, calls, prints; `fit` hands over what it has parsed.
+"""
+
+import argparse
+from dataclasses import fields
+from typing import TYPE_CHECKING, Any
+
+from esvi_shm import command
+from esvi_shm.errors import ParameterError
+
+if TYPE_CHECKING:
+    from esvi_shm.mixture import FittedMixture
+
+#: Option: name of the parameter in FitConfig or MixtureOptions, where they differ.
+PARAMETERS = {
+    "components": "n_topics",
+    "workers": "n_workers",
+    "blocks": "n_blocks",
+    "passes": "n_passes",
+}
+_ARRAYS = ("mean_prior", "covariance_prior", "means")
+#: Options of a corpus, which say nothing of points; with their defaults.
+_NOT_OURS = {
+    "format": None, "vocabulary": None, "transpose": False, "stop_words": None, "first_id": None,
+    "max_vocabulary": None, "min_df": 1, "max_df": 1.0, "holdout": None,
+}  # fmt: skip
+
+
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """Add the options that only mixtures have."""
+    group = parser.add_argument_group(
+        "mixtures", "CORPUS is then points: .npy, .npz (dense, or sparse), .csv, .mtx"
+    )
+    group.add_argument(
+        "--family", default="lda", metavar="NAME",
+        help="lda, or a mixture: gaussian, multinomial, bernoulli, poisson (default: lda)",
+    )  # fmt: skip
+    group.add_argument(
+        "--components", type=int, metavar="K", help="components of the mixture (default: 50)"
+    )
+    group.add_argument(
+        "--covariance", default="diag", metavar="NAME",
+        help="gaussian: diag (a precision for each feature), spherical (one), full (default: diag)",
+    )  # fmt: skip
+    for name, what in (
+        ("weight-concentration-prior", "Dirichlet parameter of each weight (default: 1 / K)"),
+        ("mean-precision-prior", "points that the prior mean stands for (default: 1)"),
+        (
+            "degrees-of-freedom-prior",
+            "of the precisions' prior (default: 1; full: the number of features)",
+        ),
+        ("feature-prior", "counts: what the prior adds to each feature (default: 0.5)"),
+    ):
+        group.add_argument(f"--{name}", type=float, metavar="X", help=what)
+    group.add_argument(
+        "--mean-prior", metavar="X", help=".npy file, or numbers with commas (default: the mean)"
+    )
+    group.add_argument(
+        "--covariance-prior", metavar="X",
+        help=".npy file, or numbers with commas between (default: the covariance of the points)",
+    )  # fmt: skip
+    group.add_argument(
+        "--means", metavar="FILE", help=".npy file of means that the components start from"
+    )
+    group.add_argument(
+        "--strict", action="store_true",
+        help="update only the components that a worker holds (Algorithm 2 to the letter): slower, "
+        "and the bound never falls with any number of workers",
+    )  # fmt: skip
+
+
+def _array(name: str, text: str | None) -> Any:
+    import numpy as np
+
+    if text is None:
+        return None
+    if text.endswith(".npy"):
+        try:
+            return np.load(text, allow_pickle=False)
+        except (OSError, ValueError, EOFError) as error:
+            raise ParameterError(name, f"must be a .npy file of numbers ({error})", text) from None
+    try:
+        numbers = [float(part) for part in text.split(",")]
+    except ValueError:
+        rule = "must be numbers with commas between, or a .npy file"
+        raise ParameterError(name, rule, text) from None
+    return np.array(numbers[0] if len(numbers) == 1 else numbers)
+
+
+def run(given: argparse.Namespace) -> None:
+    """Fit a mixture as the options say."""
+    from esvi_shm import store
+    from esvi_shm.config import FitConfig
+    from esvi_shm.mixture import FittedMixture
+    from esvi_shm.mixture_options import MixtureOptions
+    from esvi_shm.points import read_points
+    from esvi_shm.progress import Progress
+    from esvi_shm.runtime import engine, memory
+    from esvi_shm.runtime.signals import Signals
+
+    for name, default in _NOT_OURS.items():
+        if getattr(given, name) != default:
+            rule = f"has no meaning with family {given.family}"
+            raise ParameterError(name, rule, getattr(given, name))
+    for name in ("alpha", "eta"):  # texts that only LDA reads
+        if getattr(given, name) != getattr(FitConfig, name):
+            rule = f"has no meaning with family {given.family}"
+            raise ParameterError(name, rule, getattr(given, name))
+    if given.corpus is None:
+        raise ParameterError("corpus", f"must be given with family {given.family}", None)
+    values = {PARAMETERS.get(name, name): value for name, value in vars(given).items()}
+    if given.components is None:
+        values["n_topics"] = given.topics
+    values.update({name: _array(name, values[name]) for name in _ARRAYS})
+    options = MixtureOptions(**{field.name: values[field.name] for field in fields(MixtureOptions)})
+    names = {field.name for field in fields(FitConfig)} & values.keys()
+    values["seed_words"] = values["seed_words"] or ()
+    config = FitConfig(**{name: values[name] for name in names}, mixture=options)
+    engine.check(config)
+    if given.out is not None:
+        store.check_target(given.out)
+    read = (given.corpus, given.mean_prior, given.covariance_prior, given.means)
+    command.check_output("log_json", given.log_json, read, given.out, begins=b"{")
+    with Progress(given.quiet, given.log_json) as progress:
+        points = read_points(given.corpus)
+        progress.n_tokens, progress.unit = points.n_points, "point"
+        progress.say(f"{points.name}: {points.n_points:,} points, {points.n_features:,} features")
+        if given.plan:
+            print(memory.describe(engine.plan(points, config, release=True)))
+            return
+        result = engine.fit(points, config, progress, release=True)
+        with Signals():  # what there is is saved at the first signal, and printed
+            model = FittedMixture.from_result(result, points)
+            if given.out is not None:
+                store.save(model, given.out)
+        progress.log("summary", **model.summary)
+    _print_results(model, given.top_words > 0)
+    if given.out is not None:
+        progress.say(f"saved in {given.out}")
+
+
+def _print_results(model: "FittedMixture", table: bool) -> None:
+    summary = model.summary
+    if table:
+        import numpy as np
+
+        print("component  weight  points")
+        for k in np.argsort(-model.counts, kind="stable"):
+            print(f"{k:9d}  {model.weights[k]:6.1%}  {model.counts[k]:.1f}")
+        print()
+    dead = summary["n_dead_components"]
+    print(
+        f"{summary['n_components']} components ({dead} dead: less than half a point), "
+        f"{summary['n_passes']:g} passes (stopped by {summary['stopped']}), "
+        f"{summary['fit_seconds']:.2f} s of fitting, "
+        f"{summary['points_per_second'] / 1e3:.1f} k points/s"
+    )
+    print(f"ELBO {summary['elbo']:.6g} nats, {summary['elbo_per_point']:.4f} a point")

@@ -1,0 +1,65 @@
+"""What the model directory of a mixture holds, beside history, summary and manifest.
+
+statistics.npy   float64 (1 + T, K)   points of each component, and their sums of t(x)
+centre.npy       float64 (D,)         taken off all points
+prior_NAME.npy   float64              of the prior
+labels.npy       int32 (N,)           most probable component of each training point
+"""
+
+import csv
+import json
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from esvi_shm.mixture import FittedMixture
+from esvi_shm.mixture_options import MixtureOptions
+from esvi_shm.runtime.record import Record
+
+_ARRAYS = ("statistics", "centre", "labels")
+
+
+def is_mixture(manifest: Mapping[str, Any]) -> bool:
+    """Whether a manifest is that of a mixture."""
+    return "statistics.npy" in manifest["sha256"]
+
+
+def names(listed: Iterable[str]) -> set[str]:
+    """The files that there must be, of those that a manifest lists."""
+    prior = {name for name in listed if name.startswith("prior_") and name.endswith(".npy")}
+    return prior | {f"{name}.npy" for name in _ARRAYS} | {"history.csv", "summary.json"}
+
+
+def read_history(folder: Path) -> list[Record]:
+    """The evaluations of `history.csv`."""
+    with open(folder / "history.csv", newline="") as file:
+        return [
+            Record(**{name: float(value) for name, value in row.items()})
+            for row in csv.DictReader(file)
+        ]
+
+
+def write(model: FittedMixture, writer: Any) -> None:
+    """Write the arrays of a mixture."""
+    arrays = {name: getattr(model, name) for name in _ARRAYS}
+    arrays |= {f"prior_{name}": array for name, array in model.prior.items()}
+    for name, array in arrays.items():
+        writer.array(f"{name}.npy", array.shape, array.dtype, [array])
+
+
+def parse(folder: Path) -> FittedMixture:
+    """Read a mixture from files that are whole."""
+    paths = [*(folder / f"{name}.npy" for name in _ARRAYS), *folder.glob("prior_*.npy")]
+    arrays = {path.stem: np.load(path, allow_pickle=False) for path in paths}
+    summary = dict(json.loads((folder / "summary.json").read_text()))
+    config, history = summary["config"], read_history(folder)
+    statistics, centre = arrays["statistics"], arrays["centre"]
+    if statistics.ndim != 2 or centre.ndim != 1 or not history:
+        raise ValueError("statistics must be a matrix, centre a vector, and there be a history")
+    prior = {name[len("prior_") :]: array for name, array in arrays.items() if "prior_" in name}
+    options = MixtureOptions(**(config["mixture"] or {}))
+    return FittedMixture(
+        config["family"], options, statistics, prior, centre, history, summary, arrays["labels"]
+    )

@@ -1,0 +1,243 @@
+"""Points: N rows of D numbers, dense or sparse, that mixtures are fitted to.
+
+Whatever comes in is checked once; a sparse matrix is never made dense, and the caller's arrays are
+neither changed nor copied where they can be used as they are.
+"""
+
+import hashlib
+import os
+import zipfile
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from esvi_shm.errors import CorpusError, ParameterError
+
+#: What numpy and scipy raise of a file that is another one, cut, or lies about its sizes.
+_DAMAGED = (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile, TypeError, MemoryError)
+
+
+class Points:
+    """N points of D features.
+
+    Parameters
+    ----------
+    values : float32 or float64 array of shape (N, D), or scipy.sparse.csr_matrix of them
+        Finite. Taken over without a copy: `as_points` is for users.
+    name : str
+
+    Examples
+    --------
+    >>> points = as_points([[0.0, 1.0], [2.0, 3.0], [4.0, 5.0]])
+    >>> points.n_points, points.n_features, points.is_sparse
+    (3, 2, False)
+    >>> points.rows(np.array([2])).tolist()
+    [[4.0, 5.0]]
+    """
+
+    def __init__(self, values: Any, name: str = "points") -> None:
+        self.values, self.name = values, name
+        self.n_points, self.n_features = (int(n) for n in values.shape)
+        self.is_sparse = not isinstance(values, np.ndarray)
+        self._digest: str | None = None
+
+    @property
+    def n_values(self) -> int:
+        """Numbers that are stored."""
+        return int(self.values.nnz) if self.is_sparse else int(self.values.size)
+
+    @property
+    def n_bytes(self) -> int:
+        """Bytes of the numbers."""
+        if self.is_sparse:
+            parts = (self.values.data, self.values.indices, self.values.indptr)
+            return sum(int(part.nbytes) for part in parts)
+        return int(self.values.nbytes)
+
+    def rows(self, numbers: np.ndarray) -> Any:
+        """The points of these numbers, in their order; dense or sparse, as all are."""
+        return self.values[numbers]
+
+    def moments(self) -> tuple[np.ndarray, np.ndarray]:
+        """Mean and variance (divided by N) of each feature, float64."""
+        if not self.is_sparse:
+            mean = self.values.mean(axis=0, dtype=np.float64)
+            # About the mean: two passes, for large means would eat the digits of the variance.
+            variance = np.zeros(self.n_features)
+            for first in range(0, self.n_points, 4096):
+                part = self.values[first : first + 4096] - mean
+                variance += np.einsum("nd,nd->d", part, part)
+            return mean, variance / self.n_points
+        mean = np.asarray(self.values.sum(axis=0, dtype=np.float64)).ravel() / self.n_points
+        data = self.values.data.astype(np.float64)
+        square = np.bincount(self.values.indices, data * data, minlength=self.n_features)
+        return mean, np.maximum(square / self.n_points - mean**2, 0.0)
+
+    def digest(self) -> str:
+        """SHA-256 of sizes and numbers."""
+        if self._digest is None:
+            digest = hashlib.sha256(repr((self.n_points, self.n_features)).encode())
+            parts = (
+                (self.values.indptr, self.values.indices, self.values.data)
+                if self.is_sparse
+                else (self.values,)
+            )
+            for part in parts:
+                digest.update(np.ascontiguousarray(part).data.cast("B") if part.size else b"")
+            self._digest = digest.hexdigest()
+        return self._digest
+
+    def release(self) -> None:
+        """Give up the numbers; sizes, name and digest stay."""
+        self.digest()
+        del self.values
+
+
+def as_points(given: Any, name: str | None = None) -> Points:
+    """Points of an array, a sparse matrix, lists of numbers, or a path; checked.
+
+    Parameters
+    ----------
+    given : Points, array-like of shape (N, D), sparse matrix, or path
+    name : str, optional
+        What messages call them.
+
+    Raises
+    ------
+    CorpusError
+        For what is not a matrix of finite real numbers; row and column are named, from 0.
+    """
+    if isinstance(given, Points):
+        return given
+    if isinstance(given, str | os.PathLike):
+        return read_points(given)
+    name = name or "points"
+    if hasattr(given, "tocsr"):
+        return _sparse(given, name)
+    try:
+        array = np.asarray(given)
+    except ValueError as error:  # lists of different lengths
+        raise CorpusError(name, f"must be a matrix of numbers: {error}") from None
+    array = _real(array, name)
+    if array.ndim != 2:
+        rule = "must have two dimensions, points and features (one feature: shape (N, 1))"
+        raise CorpusError(name, f"{rule}, got shape {array.shape}")
+    _check_sizes(array.shape, name)
+    _check_finite(array, name)
+    return Points(np.ascontiguousarray(array), name)
+
+
+def _real(array: np.ndarray, name: str) -> np.ndarray:
+    """The numbers as float32 where that holds them, else float64."""
+    if array.dtype.kind not in "biuf":
+        raise CorpusError(name, f"must be real numbers, got type {array.dtype}")
+    if array.dtype in (np.float32, np.float64):
+        return array
+    small = array.dtype.kind == "b" or array.dtype.itemsize <= 2
+    return array.astype(np.float32 if small else np.float64)
+
+
+def _check_sizes(shape: tuple[int, ...], name: str) -> None:
+    if 0 in shape:
+        raise CorpusError(name, f"must have points and features, got shape {tuple(shape)}")
+
+
+def _check_finite(array: np.ndarray, name: str) -> None:
+    for first in range(0, len(array), 4096):
+        part = array[first : first + 4096]
+        if not np.isfinite(part).all():
+            row, column = (int(i) for i in np.argwhere(~np.isfinite(part))[0])
+            value = float(part[row, column])
+            raise CorpusError(
+                name,
+                f"must be finite, got {value} in row {first + row}, column {column} (from 0)",
+            )
+
+
+def _sparse(given: Any, name: str) -> Points:
+    import scipy.sparse
+
+    if given.ndim != 2:
+        raise CorpusError(name, f"must have two dimensions, got shape {given.shape}")
+    _check_sizes(given.shape, name)
+    matrix = scipy.sparse.csr_matrix(given)
+    matrix = scipy.sparse.csr_matrix(
+        (_real(matrix.data, name), matrix.indices, matrix.indptr), shape=matrix.shape
+    )
+    if not matrix.has_canonical_format:
+        matrix = matrix.copy()
+        matrix.sum_duplicates()
+    finite = np.isfinite(matrix.data)
+    if not finite.all():
+        at = int(np.argmin(finite))
+        row = int(np.searchsorted(matrix.indptr, at, side="right")) - 1
+        where = f"in row {row}, column {int(matrix.indices[at])} (from 0)"
+        raise CorpusError(name, f"must be finite, got {float(matrix.data[at])} {where}")
+    return Points(matrix, name)
+
+
+def read_points(path: str | os.PathLike[str]) -> Points:
+    """Points of a file: .npy, .npz (sparse, or with an array X), .csv, or Matrix Market.
+
+    A .csv may begin with a line of names. Of an .npz with several arrays the one called X is taken
+    (labels beside it are left alone), else there must be one alone.
+
+    Raises
+    ------
+    CorpusError
+        Where the file is missing, damaged, or not what its name says.
+    ParameterError
+        For another name.
+    """
+    path = Path(path)
+    readers = {".npy": _read_npy, ".npz": _read_npz, ".csv": _read_csv, ".mtx": _read_mtx}
+    reader = readers.get(path.suffix.lower())
+    if reader is None:
+        rule = f"must end in one of {', '.join(sorted(readers))}"
+        raise ParameterError("points", rule, str(path))
+    try:
+        with open(path, "rb") as file:
+            found = reader(file)
+    except CorpusError:
+        raise
+    except OSError as error:
+        raise CorpusError(path, error.strerror or str(error)) from None
+    except _DAMAGED as error:
+        raise CorpusError(path, f"must be a whole {path.suffix} file, but: {error}") from None
+    return as_points(found, str(path))
+
+
+def _read_npy(file: Any) -> Any:
+    return np.load(file, allow_pickle=False)
+
+
+def _read_npz(file: Any) -> Any:
+    with np.load(file, allow_pickle=False) as arrays:
+        names = list(arrays)
+        if {"indptr", "indices", "data", "shape"} <= set(names):
+            import scipy.sparse
+
+            file.seek(0)
+            return scipy.sparse.load_npz(file)
+        if "X" in names:
+            return arrays["X"]
+        if len(names) != 1:
+            raise ValueError(f"one of its arrays must be called X, it has {', '.join(names)}")
+        return arrays[names[0]]
+
+
+def _read_csv(file: Any) -> Any:
+    first = file.readline().decode()
+    try:
+        [float(cell) for cell in first.split(",")]
+        file.seek(0)
+    except ValueError:
+        pass  # a line of names
+    return np.loadtxt(file, delimiter=",", ndmin=2)
+
+
+def _read_mtx(file: Any) -> Any:
+    import scipy.io
+
+    return scipy.io.mmread(file)

@@ -1,0 +1,158 @@
+"""Mixtures as people meet them: the command line, the model directory, the estimator."""
+
+import json
+
+import numpy as np
+import pytest
+from scipy.special import logsumexp
+from sklearn.base import clone
+from sklearn.mixture import BayesianGaussianMixture
+
+import esvi_shm
+from esvi_shm import evaluate, fit, infer
+from esvi_shm.errors import CorpusError, ModelError, ParameterError
+from tests.families.mixture.play import FAMILIES, blobs, points_of
+
+X, WHICH = blobs(120, 2, 3, seed=11, apart=8.0)
+
+
+@pytest.fixture(scope="module")
+def saved(tmp_path_factory):
+    """A saved mixture, and the file of its points."""
+    folder = tmp_path_factory.mktemp("mixture")
+    np.save(folder / "X.npy", X)
+    arguments = [str(folder / "X.npy"), "--family", "gaussian", "--components", "5"]
+    arguments += ["--workers", "2", "--passes", "20", "--quiet", "--out", str(folder / "model")]
+    assert fit.main(arguments) == 0
+    return folder
+
+
+def test_the_command_saves_what_load_reads(saved):
+    model = esvi_shm.load(saved / "model")
+    summary = json.loads((saved / "model" / "summary.json").read_text())
+    assert summary["n_points"] == 120 and summary["n_components"] == 5
+    assert summary["config"]["mixture"]["covariance"] == "diag"
+    assert model.elbo == pytest.approx(summary["elbo"])
+    z = model.predict_proba(X)
+    np.testing.assert_allclose(z.sum(axis=1), 1.0)
+    np.testing.assert_array_equal(z.argmax(axis=1), model.predict(X))
+    assert (model.predict(X) == model.labels).mean() > 0.98
+    assert model.weights.sum() == pytest.approx(1.0)
+    drawn, which = model.sample(500, 0)
+    assert drawn.shape == (500, 2) and set(which) <= set(range(5))
+    np.testing.assert_allclose(drawn.mean(axis=0), X.mean(axis=0), atol=2.0)
+    with pytest.raises(CorpusError, match="must have 2 features, as the model has, got 3"):
+        model.predict(np.ones((2, 3)))
+    with pytest.raises(ModelError, match=r"must be a topic model, and is a mixture \(gaussian\)"):
+        esvi_shm.store.load_topics(saved / "model")
+
+
+def test_infer_writes_the_responsibilities(saved, tmp_path, capsys):
+    wanted = esvi_shm.load(saved / "model").predict_proba(X)
+    for name in ("z.npy", "z.csv"):
+        out = str(tmp_path / name)
+        assert infer.main([str(saved / "model"), str(saved / "X.npy"), "--out", out]) == 0
+    assert "120 points, 5 components" in capsys.readouterr().out
+    np.testing.assert_allclose(np.load(tmp_path / "z.npy"), wanted, atol=1e-6)
+    lines = (tmp_path / "z.csv").read_text().splitlines()
+    assert lines[0] == "point," + ",".join(f"component_{k}" for k in range(5))
+    np.testing.assert_allclose(np.array(lines[3].split(","), float)[1:], wanted[2], atol=1e-6)
+
+
+def test_a_damaged_directory_is_refused(saved, tmp_path):
+    import shutil
+
+    shutil.copytree(saved / "model", tmp_path / "model")
+    path = tmp_path / "model" / "statistics.npy"
+    data = bytearray(path.read_bytes())
+    data[-3] ^= 1
+    path.write_bytes(data)
+    with pytest.raises(ModelError, match=r"statistics\.npy: the file is damaged"):
+        esvi_shm.load(tmp_path / "model")
+
+
+def test_evaluate_prints_the_held_out_log_likelihood(saved, tmp_path, capsys):
+    arguments = [str(saved / "model"), str(saved / "X.npy"), "--json", str(tmp_path / "f.json")]
+    assert evaluate.main(arguments) == 0
+    found = json.loads((tmp_path / "f.json").read_text())
+    model = esvi_shm.load(saved / "model")
+    assert found["log_likelihood"] == pytest.approx(model.score_samples(X).sum())
+    assert f"{found['log_likelihood_per_point']:.4f} a point" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--components", "121"], "--components must be at most the number of points, 120"),
+        (["--alpha", "0.2"], "--alpha has no meaning with family gaussian"),
+        (["--stop-words", "english"], "--stop-words has no meaning with family gaussian"),
+        (["--covariance", "round"], "--covariance must be one of diag, full, spherical"),
+        (["--mean-prior", "1,x"], "--mean-prior must be numbers with commas between"),
+        (["--covariance-prior", "none.npy"], "--covariance-prior must be a .npy file of numbers"),
+    ],
+)
+def test_bad_options_are_named(saved, arguments, message, capsys):
+    assert fit.main([str(saved / "X.npy"), "--family", "gaussian", *arguments]) == 2
+    assert message in capsys.readouterr().err
+
+
+def test_the_plan_is_printed(saved, capsys):
+    assert fit.main([str(saved / "X.npy"), "--family", "gaussian", "--plan", "--quiet"]) == 0
+    assert "statistics" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_what_a_model_says_of_points_is_what_the_fit_held(family):
+    x = points_of(family, 60, 4, seed=12)
+    mixture = esvi_shm.Mixture(3, family=family, n_workers=1, tol=0.0, random_state=0).fit(x)
+    model = mixture.model_
+    u = model.score_samples(x).sum()
+    # L = sum of log-sum-exp - KL of q(pi), q(theta) from the prior: the bound is below it.
+    assert u > mixture.lower_bound_
+    np.testing.assert_allclose(mixture.score(x), u / 60)
+    np.testing.assert_array_equal(mixture.labels_, mixture.predict(x))
+    sample, which = mixture.sample(2000)
+    share = np.bincount(which, minlength=3) / 2000
+    np.testing.assert_allclose(share, mixture.weights_, atol=0.05)
+    np.testing.assert_allclose(sample.mean(axis=0), x.mean(axis=0), atol=0.6)
+
+
+def test_full_covariance_agrees_with_scikit_learn():
+    """One component after one step of each, from the same priors: where the two must agree."""
+    priors = {
+        "weight_concentration_prior": 0.7, "mean_precision_prior": 1.3,
+        "degrees_of_freedom_prior": 3.5, "covariance_prior": np.array([[2.0, 0.3], [0.3, 1.0]]),
+    }  # fmt: skip
+    means = np.stack([X[WHICH == k].mean(axis=0) for k in range(3)])
+    peer = BayesianGaussianMixture(
+        n_components=3, tol=0.0, max_iter=200, reg_covar=0.0, random_state=0,
+        weight_concentration_prior_type="dirichlet_distribution", **priors,
+    )  # fmt: skip
+    with pytest.warns(Warning):
+        peer.fit(X)
+    ours = esvi_shm.Mixture(
+        3, covariance_type="full", means_init=means, n_workers=1, tol=0.0, max_iter=60, **priors
+    ).fit(X)
+    order = [int(np.argmin(((peer.means_ - m) ** 2).sum(axis=1))) for m in ours.means_]
+    np.testing.assert_allclose(ours.means_, peer.means_[order], rtol=1e-5)
+    np.testing.assert_allclose(ours.covariances_, peer.covariances_[order], rtol=1e-4)
+    np.testing.assert_allclose(ours.weights_, peer.weights_[order], rtol=1e-5)
+    np.testing.assert_allclose(ours.score_samples(X), peer.score_samples(X), rtol=1e-5)
+    np.testing.assert_allclose(ours.predict_proba(X), peer.predict_proba(X)[:, order], atol=1e-5)
+
+
+def test_the_estimator_follows_scikit_learn():
+    mixture = esvi_shm.Mixture(2, covariance_type="spherical", n_workers=1, random_state=3)
+    assert clone(mixture).get_params() == mixture.get_params()
+    assert mixture.fit_predict(X).shape == (120,)
+    assert mixture.means_.shape == (2, 2) and mixture.covariances_.shape == (2,)
+    with pytest.raises(ParameterError, match="n_components must be at most the number of points"):
+        esvi_shm.Mixture(200).fit(X)
+    with pytest.raises(ParameterError, match="init_params must be one of k-means"):
+        esvi_shm.Mixture(2, init_params="kmeans").fit(X)
+
+
+def test_scores_are_log_sum_exps():
+    model = esvi_shm.Mixture(2, n_workers=1, random_state=0).fit(X).model_
+    u = model._scores(X)
+    np.testing.assert_allclose(model.score_samples(X), logsumexp(u, axis=1))

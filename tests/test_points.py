@@ -1,0 +1,87 @@
+"""Points: what is taken, and what is refused with row and column."""
+
+import numpy as np
+import pytest
+import scipy.io
+import scipy.sparse
+
+from esvi_shm.errors import CorpusError, ParameterError
+from esvi_shm.points import as_points, read_points
+
+X = np.array([[1.0, 2.0], [0.0, 4.0], [5.0, 0.0]])
+
+
+def test_they_are_read_from_files(tmp_path):
+    np.save(tmp_path / "x.npy", X)
+    np.savez(tmp_path / "labelled.npz", X=X, y=np.arange(3))
+    np.savez(tmp_path / "one.npz", X)
+    scipy.sparse.save_npz(tmp_path / "sparse.npz", scipy.sparse.csr_matrix(X))
+    (tmp_path / "named.csv").write_text("a,b\n1,2\n0,4\n5,0\n")
+    (tmp_path / "plain.csv").write_text("1,2\n0,4\n5,0\n")
+    scipy.io.mmwrite(tmp_path / "m.mtx", scipy.sparse.csr_matrix(X))
+    for path in sorted(tmp_path.iterdir()):
+        points = read_points(path)
+        values = points.values.toarray() if points.is_sparse else points.values
+        np.testing.assert_array_equal(values, X, err_msg=path.name)
+        assert points.name == str(path)
+        assert points.is_sparse == (path.name in ("sparse.npz", "m.mtx"))
+
+
+@pytest.mark.parametrize("make", [np.asarray, scipy.sparse.csr_matrix])
+def test_moments_and_rows(make):
+    points = as_points(make(X + 0.5 * (X > 0)))
+    x = X + 0.5 * (X > 0)
+    mean, variance = points.moments()
+    np.testing.assert_allclose(mean, x.mean(axis=0))
+    np.testing.assert_allclose(variance, x.var(axis=0))
+    rows = points.rows(np.array([2, 0]))
+    rows = rows if isinstance(rows, np.ndarray) else rows.toarray()
+    np.testing.assert_array_equal(rows, x[[2, 0]])
+    digest = points.digest()
+    points.release()
+    assert points.digest() == digest and not hasattr(points, "values")
+
+
+def test_small_integers_and_truth_values_are_exact_floats():
+    assert as_points(np.array([[255]], np.uint8)).values.dtype == np.float32
+    assert as_points(np.array([[2**31]])).values.tolist() == [[2.0**31]]
+    assert as_points(np.array([[True]])).values.tolist() == [[1.0]]
+
+
+BAD = [
+    ([[1.0, np.nan]], "must be finite, got nan in row 0, column 1"),
+    (np.vstack([np.zeros((5000, 2)), [[0, -np.inf]]]), "got -inf in row 5000, column 1"),
+    (scipy.sparse.csr_matrix([[0, 0], [0, np.inf]]), "got inf in row 1, column 1"),
+    (np.array([["a"]]), "must be real numbers, got type <U1"),
+    (np.array([[None]]), "must be real numbers, got type object"),
+    (np.array([[1j]]), "must be real numbers, got type complex128"),
+    (np.arange(3.0), r"must have two dimensions.*got shape \(3,\)"),
+    (np.empty((0, 2)), r"must have points and features, got shape \(0, 2\)"),
+    ([[1.0], [2.0, 3.0]], "must be a matrix of numbers"),
+]
+
+
+@pytest.mark.parametrize(("given", "message"), BAD)
+def test_what_is_no_matrix_of_finite_numbers_is_refused(given, message):
+    with pytest.raises(CorpusError, match=message):
+        as_points(given)
+
+
+def test_files_that_are_not_what_their_name_says(tmp_path):
+    for name in ("x.npy", "x.npz", "x.mtx"):
+        (tmp_path / name).write_bytes(b"nothing of the kind")
+        with pytest.raises(CorpusError, match=name):
+            read_points(tmp_path / name)
+    (tmp_path / "x.csv").write_text("1,2\n3\n")
+    with pytest.raises(CorpusError, match=r"x\.csv: must be a whole \.csv file"):
+        read_points(tmp_path / "x.csv")
+    np.save(tmp_path / "o.npy", np.array([object()]), allow_pickle=True)
+    with pytest.raises(CorpusError, match=r"o\.npy"):
+        read_points(tmp_path / "o.npy")
+    np.savez(tmp_path / "two.npz", a=X, b=X)
+    with pytest.raises(CorpusError, match="must be called X, it has a, b"):
+        read_points(tmp_path / "two.npz")
+    with pytest.raises(CorpusError, match="No such file"):
+        read_points(tmp_path / "none.npy")
+    with pytest.raises(ParameterError, match=r"must end in one of \.csv, \.mtx, \.npy, \.npz"):
+        read_points(tmp_path / "x.txt")
