@@ -5,6 +5,8 @@ from typing import Any
 import numpy as np
 
 from esvi_shm.corpus.corpus import Corpus
+from esvi_shm.families.lda import left_out
+from esvi_shm.families.lda.schedule import Schedule
 from esvi_shm.parameters import unused_topics
 from esvi_shm.runtime.record import Result
 
@@ -59,7 +61,26 @@ def summarise(
         "restarts": [restart._asdict() for restart in result.restarts],
         "at_rest": result.at_rest,
         "ending": result.ending,
+        "active_left_out": _left_out(result, corpus),
         "corpus": corpus.name,
         "corpus_digest": corpus.digest(),
         "config": config.as_dict(),
     }
+
+
+def _left_out(result: Result, corpus: Corpus) -> dict[str, float] | None:
+    """What active sets leave out at the end; None where the last pass was of all topics."""
+    config = result.config
+    tolerance = Schedule(config).tolerance(max(int(np.ceil(result.passes)) - 1, 0))
+    if not tolerance or config.storage != "margins":
+        return None
+    return left_out.measure(
+        corpus,
+        np.concatenate(result.gamma_shards),
+        result.lambda_rows,
+        np.argsort(result.word_ids),
+        result.alpha,
+        result.eta,
+        tolerance,
+        config.seed,
+    )

@@ -135,7 +135,7 @@ def test_the_summary_is_of_the_last_evaluation():
         "alpha_mean": 0.1, "eta_mean": 0.5,
         "fit_seconds": 5.0, "start_seconds": 1.0, "total_seconds": 7.0, "pairs_per_second": 5.0,
         "shared_bytes": 1000, "peak_rss_bytes": 1050,
-        "restarts": [], "at_rest": {}, "ending": {},
+        "restarts": [], "at_rest": {}, "ending": {}, "active_left_out": None,
         "corpus": CORPUS.name, "corpus_digest": CORPUS.digest(), "config": RESULT.config.as_dict(),
     }  # fmt: skip
     summary = summarise(RESULT, CORPUS, {"source": "other"})
@@ -147,6 +147,15 @@ def test_the_summary_is_of_the_last_evaluation():
 def test_the_summary_counts_unused_topics():
     rows = np.column_stack([RESULT.lambda_rows, RESULT.eta]).astype(np.float32)
     assert summarise(replace(RESULT, lambda_rows=rows), CORPUS)["n_unused_topics"] == 1
+
+
+def test_the_summary_says_what_active_sets_leave_out():
+    config = replace(RESULT.config, inference="vb", dense_passes=1)
+    found = summarise(replace(RESULT, config=config), CORPUS)["active_left_out"]
+    assert found["documents"] == 2 and found["tokens"] == 9
+    for changes in ({"dense_passes": 2}, {"inference": "cvb0"}, {"storage": "full"}):
+        dense = replace(RESULT, config=replace(config, **changes))
+        assert summarise(dense, CORPUS)["active_left_out"] is None
 
 
 def test_the_summary_of_a_fit_cut_short():
