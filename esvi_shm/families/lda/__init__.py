@@ -229,9 +229,11 @@ class Model:
         # What a visit needs (`update.make_scratch`), and float64 sums where its rows are many.
         n_topics = self.config.n_topics
         row = scratch_word_bytes(n_topics, self.schedule.leaves_out) + 8 * n_topics
-        if self.config.dense_passes is not None:
-            row += tiling.word_bytes(n_topics)
-        return most_words * row
+        if self.config.dense_passes is None:
+            return most_words * row
+        most_documents = max(self.sizes.shard_documents)
+        row += tiling.word_bytes(n_topics)
+        return most_words * row + most_documents * tiling.document_bytes(n_topics)
 
     def initialise(self, corpus: Arrays, shared: Arrays) -> None:
         shared["alpha"][:] = self.alpha
