@@ -51,6 +51,18 @@ def events_of(log: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in text.splitlines(keepends=True) if line.endswith("\n")]
 
 
+def processor_seconds(process: psutil.Process) -> dict[int, float]:
+    """Seconds that each child of a process has computed so far."""
+    found = {}
+    try:
+        for one in process.children():
+            times = one.cpu_times()
+            found[one.pid] = times.user + times.system
+    except psutil.Error:
+        pass
+    return found
+
+
 def run(command: list[str]) -> str:
     """What a command prints; it must end well."""
     done = subprocess.run(command, capture_output=True, text=True)
@@ -63,9 +75,10 @@ def watch(command: list[str], log: Path) -> dict[str, Any]:
     """Run a fit and look at its processes; bytes."""
     process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
     watched = psutil.Process(process.pid)
-    reading, fitting, parts = 0, 0, list[int]()
+    reading, fitting, parts, computed = 0, 0, list[int](), dict[int, float]()
     while process.poll() is None:
         now = anonymous_bytes(watched)
+        computed |= processor_seconds(watched)
         if any(event["event"] == "plan" for event in events_of(log)):
             if sum(now) > fitting:
                 fitting, parts = sum(now), now
@@ -84,6 +97,7 @@ def watch(command: list[str], log: Path) -> dict[str, Any]:
         "shared": shared,
         "own": parts,
         "reading": reading,
+        "processor_seconds": sum(computed.values()),
     }
 
 
