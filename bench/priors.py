@@ -13,8 +13,8 @@ from typing import Any
 from bench import common
 from esvi_shm.config import FitConfig
 from esvi_shm.corpus.corpus import Corpus
+from esvi_shm.families.lda.cut import choose_n_blocks
 from esvi_shm.metrics import HeldOut, set_aside
-from esvi_shm.runtime.layout import choose_n_blocks
 from esvi_shm.runtime.serial import SerialFit
 
 VARIANTS: dict[str, dict[str, Any]] = {

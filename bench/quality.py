@@ -96,10 +96,10 @@ def fit_ours(
         result = engine.fit(corpus, config, cpu)
         if result.stopped != "passes":  # a signal: what there is is no whole fit
             raise KeyboardInterrupt(result.stopped)
-        lambda_ = np.empty_like(result.lambda_rows)
-        lambda_[result.word_ids] = result.lambda_rows
+        lambda_ = np.empty_like(result.learned.lambda_rows)
+        lambda_[result.learned.word_ids] = result.learned.lambda_rows
         seconds = (result.fit_seconds, cpu.seconds)
-        noted.append(peers.Topics(passes, *seconds, lambda_, result.alpha))
+        noted.append(peers.Topics(passes, *seconds, lambda_, result.learned.alpha))
     return result, noted
 
 
@@ -242,7 +242,7 @@ def bounds(
             result, (topics,) = fit_ours(
                 corpus, n_topics, alpha, eta, seed, [steps], **OURS[called]
             )
-            gamma, lambda_ = np.concatenate(result.gamma_shards), topics.lambda_
+            gamma, lambda_ = np.concatenate(result.learned.gamma_shards), topics.lambda_
             seconds = topics.seconds
         elbo = score.elbo(corpus, gamma, lambda_, alpha, eta) / corpus.n_tokens
         records.add(part="bound", **key, seconds=round(seconds, 4), elbo=elbo)

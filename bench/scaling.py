@@ -40,7 +40,7 @@ class _Together(Observer):
 def _run(path: Any, config: FitConfig, barrier: Barrier, answers: Any) -> None:
     """One fit in a process of its own; answers pairs a second of its passes."""
     result = engine.fit(read_corpus(path), config, _Together(barrier))
-    answers.put(result.pairs / result.pass_seconds)
+    answers.put(result.work / result.pass_seconds)
 
 
 def rate(options: argparse.Namespace, n_fits: int, n_workers: int) -> float:
@@ -69,7 +69,7 @@ def configure(options: argparse.Namespace, n_workers: int, **more: Any) -> FitCo
     """The configuration of a fit; blocks as the package would choose unless given."""
     return FitConfig(
         n_topics=options.topics, alpha=options.alpha, eta=options.eta,
-        inference=options.inference, tol=0.0,
+        inference=options.inference, storage=options.storage, axis=options.axis, tol=0.0,
         evaluate_every=0, n_workers=n_workers, **more,
     )  # fmt: skip
 
@@ -106,7 +106,7 @@ def quality(options: argparse.Namespace) -> dict[str, Any]:
         for workers, found in curves.items():
             config = FitConfig(
                 n_topics=options.topics, alpha=options.alpha, eta=options.eta,
-                inference=options.inference, tol=0.0,
+                inference=options.inference, storage=options.storage, axis=options.axis, tol=0.0,
                 n_workers=workers, n_blocks=blocks, n_passes=options.passes, seed=seed,
                 evaluate_every=max(options.passes // 20, 1),
             )  # fmt: skip
@@ -168,6 +168,8 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("--seeds", type=int, default=5, help="of the paired differences")
     parser.add_argument("--repeats", type=int, default=5, help="of the rates")
     parser.add_argument("--blocks", type=int, help="of the workers whose rate is taken")
+    parser.add_argument("--storage", default="margins")
+    parser.add_argument("--axis", default="words", help="words or topics (with --storage full)")
     parser.add_argument("--workers", type=int, nargs="+", default=[2], help="numbers of workers")
     options = parser.parse_args(arguments)
     if options.seeds < 2:

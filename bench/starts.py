@@ -19,7 +19,7 @@ from bench import common
 from esvi_shm import metrics
 from esvi_shm.config import FitConfig
 from esvi_shm.corpus.corpus import Corpus
-from esvi_shm.runtime.layout import choose_n_blocks
+from esvi_shm.families.lda.cut import choose_n_blocks
 from esvi_shm.runtime.serial import SerialFit
 
 STARTS = ("seeded:1", "seeded:3", "seeded:10", "spread:1", "spread:3", "scikit-learn", "random")

@@ -14,8 +14,9 @@ from typing import Any
 from bench import common
 from esvi_shm.config import FitConfig
 from esvi_shm.corpus.corpus import Corpus
+from esvi_shm.families.lda.cut import choose_n_blocks
 from esvi_shm.families.lda.worker import find_storage
-from esvi_shm.runtime.layout import choose_n_blocks, lay_out
+from esvi_shm.runtime.layout import lay_out
 from esvi_shm.runtime.serial import SerialFit
 
 #: ELBO of C = K / 4 over that of `full` may be larger by this share.

@@ -198,6 +198,8 @@ class FitConfig:
         Passes of a short fit.
     repair_after : tuple of int
         Numbers of passes after which topics that are dead or double begin anew, on trial.
+    axis : str
+        What travels: words or topics.
     topk : int or None
         Responsibilities kept for each pair by storage `topk`. None: a quarter of the topics.
     residual : str
@@ -250,6 +252,7 @@ class FitConfig:
     learn_priors: str = "none"
     symmetric_alpha: bool = False
     storage: str | None = None
+    axis: str = "words"
     topk: int | None = None
     residual: str = "spread"
     start: str = "seeded"

@@ -93,7 +93,7 @@ class LDA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
         Stop when so many evaluations in a row bring no lower perplexity of `holdout`.
     max_time : float or None
         Seconds of fitting at most.
-    inference, residual, start, route : str
+    inference, axis, residual, start, route : str
     storage : str or None
     cvb0_passes, temper_passes, noise_passes, dense_passes, seed_documents, topk : int or None
     power : float or None
@@ -187,6 +187,7 @@ class LDA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
         dense_passes: int | None = FitConfig.dense_passes,
         repair_after: Sequence[int] = FitConfig.repair_after,
         storage: str | None = FitConfig.storage,
+        axis: str = FitConfig.axis,
         topk: int | None = FitConfig.topk,
         residual: str = FitConfig.residual,
         start: str = FitConfig.start,
@@ -225,6 +226,7 @@ class LDA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
         self.dense_passes = dense_passes
         self.repair_after = repair_after
         self.storage = storage
+        self.axis = axis
         self.topk = topk
         self.residual = residual
         self.start = start

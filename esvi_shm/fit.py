@@ -229,6 +229,12 @@ def _parser() -> argparse.ArgumentParser:
         "for)",
     )  # fmt: skip
     engine.add_argument(
+        "--axis", default="words", metavar="NAME",
+        help="what travels. words: blocks of words; topics: groups of topics, and a pair moves "
+        "on those that are at its worker together: the bound never falls at any number of workers, "
+        "but it takes more passes, and --storage full (default: words)",
+    )  # fmt: skip
+    engine.add_argument(
         "--topk", type=int, metavar="C",
         help="topk: responsibilities kept for each pair; fewer take less memory and end at a lower "
         "ELBO (default: a quarter of the topics)",

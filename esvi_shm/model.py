@@ -75,8 +75,9 @@ class FittedModel:
         cls, result: Result, corpus: Corpus, holdout: dict[str, Any] | None = None
     ) -> "FittedModel":
         """The model of a finished fit of `corpus`; `holdout` describes what judged it."""
+        found = result.learned
         parameters = Parameters(
-            result.lambda_rows, result.word_ids, result.gamma_shards, result.alpha, result.eta
+            found.lambda_rows, found.word_ids, found.gamma_shards, found.alpha, found.eta
         )
         words = corpus.vocabulary or [corpus.word(v) for v in range(corpus.n_words)]
         return cls(parameters, words, result.history, summarise(result, corpus, holdout))

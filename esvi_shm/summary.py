@@ -28,7 +28,7 @@ def summarise(
         Of what JSON can hold.
     """
     config, last = result.config, result.history[-1]
-    column_sums = result.lambda_rows.sum(axis=0, dtype=np.float64)
+    column_sums = result.learned.lambda_rows.sum(axis=0, dtype=np.float64)
     known = np.isfinite(last.elbo_f)
     n_passes = round(result.passes, 3)
     return {
@@ -37,7 +37,7 @@ def summarise(
         "n_pairs": corpus.n_pairs,
         "n_tokens": corpus.n_tokens,
         "n_topics": config.n_topics,
-        "n_unused_topics": int(unused_topics(column_sums, float(result.eta.sum())).sum()),
+        "n_unused_topics": int(unused_topics(column_sums, float(result.learned.eta.sum())).sum()),
         "n_workers": config.n_workers,
         "n_blocks": config.n_blocks,
         "n_passes": int(n_passes) if float(n_passes).is_integer() else n_passes,
@@ -48,12 +48,12 @@ def summarise(
         "elbo_per_token": last.elbo / corpus.n_tokens,
         "holdout_perplexity": last.perplexity if np.isfinite(last.perplexity) else None,
         "holdout": holdout,
-        "alpha_mean": float(result.alpha.mean()),
-        "eta_mean": float(result.eta.mean()),
+        "alpha_mean": float(result.learned.alpha.mean()),
+        "eta_mean": float(result.learned.eta.mean()),
         "fit_seconds": result.fit_seconds,
         "start_seconds": result.fit_seconds - result.pass_seconds,
         "total_seconds": last.total_seconds,
-        "pairs_per_second": result.pairs / result.pass_seconds if result.pass_seconds else 0.0,
+        "pairs_per_second": result.work / result.pass_seconds if result.pass_seconds else 0.0,
         "shared_bytes": result.shared_bytes,
         "peak_rss_bytes": result.shared_bytes + result.peak_private_bytes,
         "restarts": [restart._asdict() for restart in result.restarts],

@@ -85,6 +85,28 @@ class Lda:
             self.gamma[d] += change.sum(axis=0)
             self.lambda_[present] += change
 
+    def visit_topics(
+        self, documents: Iterable[int], blocks: list[np.ndarray], topics: np.ndarray
+    ) -> None:
+        """Some topics at one shard: phi on them alone (Lemma 1), one block of words after another.
+
+        Within a block lambda and pi stay as they were when it began.
+        """
+        for words in blocks:
+            lambda_, pi = self.lambda_.copy(), self.pi
+            for d in documents:
+                present = words[self.counts[d, words] > 0]
+                there = np.ix_([d], present, topics)
+                old = self.phi[there][0]
+                new = old.sum(axis=1, keepdims=True) * responsibilities(
+                    self.gamma[d, topics], lambda_[np.ix_(present, topics)], pi[topics],
+                    self.inference, self.power,
+                )  # fmt: skip
+                change = self.counts[d, present, None] * (new - old)
+                self.phi[there] = new
+                self.gamma[d, topics] += change.sum(axis=0)
+                self.lambda_[np.ix_(present, topics)] += change
+
     def token_pass(self, pairs: Iterable[tuple[int, int]]) -> None:
         """Algorithm 3 to the letter: gamma, lambda and pi are refreshed after every pair."""
         for d, v in pairs:

@@ -32,8 +32,8 @@ def test_the_fit_is_the_engine_s():
         n_topics=3, alpha=0.2, eta=0.3, n_workers=1, n_passes=4, deterministic=True, seed=5
     )
     result = engine.fit(Corpus.from_sparse(MATRIX), config)
-    lambda_ = np.empty_like(result.lambda_rows)
-    lambda_[result.word_ids] = result.lambda_rows
+    lambda_ = np.empty_like(result.learned.lambda_rows)
+    lambda_[result.learned.word_ids] = result.learned.lambda_rows
     np.testing.assert_array_equal(lda.components_, lambda_.T)
     assert lda.elbo_ == result.history[-1].elbo
     assert lda.n_passes_ == 4
@@ -98,7 +98,7 @@ def test_every_parameter_reaches_the_fit():
         "leave_out": "token", "dense_passes": 4, "topk": 4, "residual": "drop",
         "noise_passes": 8, "storage": "topk", "start": "spread", "seed_documents": 3,
         "seed_words": [["a"], [], ["b", "c"]], "start_from": None, "route": "ring", "n_blocks": 5,
-        "repair_after": (5,), "restarts": 2, "restart_passes": 6,
+        "axis": "topics", "repair_after": (5,), "restarts": 2, "restart_passes": 6,
         "deterministic": True, "random_state": np.int64(6), "max_memory": "3G", "scratch": "/tmp",
     }  # fmt: skip
     assert set(given) == set(LDA().get_params())
@@ -107,7 +107,7 @@ def test_every_parameter_reaches_the_fit():
         learn_priors="eta", symmetric_alpha=True, patience=6,
         max_time=9.0, inference="vb", cvb0_passes=3, temper_passes=2, refold_after=(1, 2),
         repair_after=(5,), restarts=2, restart_passes=6, power=0.7, leave_out="token",
-        noise=0.5, noise_passes=8, storage="topk", start="spread", seed_documents=3,
+        noise=0.5, noise_passes=8, storage="topk", axis="topics", start="spread", seed_documents=3,
         dense_passes=4, topk=4, residual="drop",
         seed_words=(("a",), (), ("b", "c")), route="ring", n_blocks=5,
         max_memory=3 * 2**30, scratch="/tmp", deterministic=True, seed=6,

@@ -108,6 +108,10 @@ def test_decisions_and_what_has_no_effect_are_one_line_each_on_standard_error(tm
         (["--repair-after", "0"], "--repair-after must be at least 1, got 0"),
         (["--route", "x"], "--route must be one of balanced, lap, random, ring, got 'x'"),
         (["--storage", "x"], "--storage must be one of full, margins, topk, got 'x'"),
+        (
+            ["--axis", "topics", "--storage", "topk"],
+            "--storage must be full where topics travel (axis topics)",
+        ),
         (["--storage", "topk", "--topk", "0"], "--topk must be at least 1, got 0"),
         (["--topk", "51"], "--topk must be at most the number of topics, 50, got 51"),
         (["--residual", "x"], "--residual must be one of drop, spread, got 'x'"),

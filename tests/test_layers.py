@@ -9,7 +9,7 @@ import esvi_shm
 
 PACKAGE = Path(esvi_shm.__file__).parent
 FLOORS = [
-    {"errors", "config", "cache", "compile", "vector", "listed"},
+    {"errors", "config", "cache", "compile", "vector", "tiles"},
     {"corpus", "counter", "special"},
     {"shared"},
     {"families"},

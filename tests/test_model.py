@@ -9,6 +9,7 @@ import pytest
 from esvi_shm import parameters as parameters_module
 from esvi_shm.config import FitConfig
 from esvi_shm.corpus import Corpus
+from esvi_shm.families.lda import Learned
 from esvi_shm.model import FittedModel
 from esvi_shm.parameters import Parameters, unused_topics
 from esvi_shm.runtime.record import Record, Result
@@ -106,11 +107,13 @@ def test_lambda_comes_in_chunks_without_gaps(order, monkeypatch):
 CORPUS = Corpus.from_sparse(np.array([[1, 2, 0, 3], [0, 0, 2, 1]]))
 RESULT = Result(
     config=FitConfig(n_topics=2, n_workers=3, n_blocks=4),
-    word_ids=np.array([2, 0, 3, 1]),
-    lambda_rows=LAMBDA[[2, 0, 3, 1]],
-    gamma_shards=[np.array([[1, 3]], np.float32), np.array([[2, 2]], np.float32)],
-    alpha=np.full(2, 0.1),
-    eta=np.full(4, 0.5),
+    learned=Learned(
+        word_ids=np.array([2, 0, 3, 1]),
+        lambda_rows=LAMBDA[[2, 0, 3, 1]],
+        gamma_shards=[np.array([[1, 3]], np.float32), np.array([[2, 2]], np.float32)],
+        alpha=np.full(2, 0.1),
+        eta=np.full(4, 0.5),
+    ),
     history=[
         Record(1.0, 2.0, 3.0, -90.0, -91.0, -91.0),
         Record(2.0, 5.0, 7.0, -45.0, -46.0, -46.0, 321.0),
@@ -118,7 +121,7 @@ RESULT = Result(
     passes=2.0,
     fit_seconds=5.0,
     pass_seconds=4.0,
-    pairs=20,
+    work=20,
     shared_bytes=1000,
     peak_private_bytes=50,
     stopped="tol",
@@ -145,8 +148,9 @@ def test_the_summary_is_of_the_last_evaluation():
 
 
 def test_the_summary_counts_unused_topics():
-    rows = np.column_stack([RESULT.lambda_rows, RESULT.eta]).astype(np.float32)
-    assert summarise(replace(RESULT, lambda_rows=rows), CORPUS)["n_unused_topics"] == 1
+    rows = np.column_stack([RESULT.learned.lambda_rows, RESULT.learned.eta]).astype(np.float32)
+    result = replace(RESULT, learned=replace(RESULT.learned, lambda_rows=rows))
+    assert summarise(result, CORPUS)["n_unused_topics"] == 1
 
 
 def test_the_summary_of_a_fit_cut_short():

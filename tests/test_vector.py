@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from esvi_shm import listed, vector
+from esvi_shm import vector
 from esvi_shm.compile import kernel
 from esvi_shm.vector import LANES, padded
 
@@ -143,47 +143,3 @@ def test_settling_a_row(n_topics, frozen):
         close = np.isclose(got_lambda, wanted, rtol=1e-6)
         same = np.isclose(got_lambda, np.maximum(lambda_, prior), rtol=1e-6)
         assert (close | (~touched & same)).all()
-
-
-@pytest.mark.parametrize("n_topics", [1, 2, 15, 16, 17, 33, 100])
-@pytest.mark.parametrize("share", [0.0, 0.2, 1.0])
-def test_places_above_a_limit(n_topics, share):
-    random = np.random.default_rng(n_topics)
-    base = random.random(n_topics).astype(np.float32)
-    x = base + np.where(random.random(n_topics) < share, 0.75, 0.25).astype(np.float32)
-    places = np.full(n_topics + GUARD, -7, np.int32)
-    n = listed.above_into(x, base, np.float32(0.5), places)
-    np.testing.assert_array_equal(places[:n], np.flatnonzero(x - base > 0.5))
-    assert (places[n_topics:] == -7).all()
-
-
-@kernel
-def call_listed(x, x_at, sums, sums_at, table, totals, table_at, places, places_at, n, taken, w):
-    """dot_listed, then mix_listed, from Python."""
-    s = listed.dot_listed(x, x_at, table, table_at, places, places_at, n, taken)
-    listed.mix_listed(x, x_at, sums, sums_at, totals, table_at, places, places_at, n, taken, w)
-    return s
-
-
-@pytest.mark.parametrize("n", [1, 7, 16, 17, 40])
-def test_lists(n):
-    random = np.random.default_rng(n)
-    end, size = padded(n), 64
-    x, sums, table, totals = (random.random(2 * size).astype(np.float32) for _ in range(4))
-    x[GUARD + n : GUARD + end] = 0  # what lies beyond a list in its last vector
-    table[random.random(2 * size) < 0.5] = 0
-    places = np.zeros(2 * size, np.int32)
-    places[5 : 5 + n] = random.permutation(size)[:n]
-    taken, at = np.full(size, np.nan, np.float32), places[5 : 5 + n]
-    found = table[9:][at]
-    wanted_sums, wanted_totals = sums.copy(), totals.copy()
-    wanted_sums[2 : 2 + n] += np.float32(0.3) * found
-    wanted_totals[9 + at[found > 0]] += (np.float32(0.3) * x[GUARD : GUARD + n])[found > 0]
-    s = call_listed(
-        x, GUARD, sums, 2, table, totals, 9, places, 5, n, taken, np.float32(0.3)
-    )  # fmt: skip
-    assert s == pytest.approx(float(x[GUARD : GUARD + n] @ found), rel=1e-5)
-    near = {"rtol": 1e-6, "atol": 1e-7}
-    np.testing.assert_allclose(sums[: 2 + n], wanted_sums[: 2 + n], **near)
-    np.testing.assert_array_equal(sums[2 + end :], wanted_sums[2 + end :])
-    np.testing.assert_allclose(totals, wanted_totals, **near)

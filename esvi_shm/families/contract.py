@@ -1,5 +1,9 @@
 """What a model family gives the engine, and the engine gives a family.
 
+What a family is fitted to, its *data*, has *units* that stay with a worker (documents, points);
+what it learns has parts that travel in blocks (words, components). The engine knows of both only
+how many there are.
+
 A family is a module (or package) of this folder with a class `Model` that follows `Family`.
 It declares its shared arrays, and does its work in the workers through `FamilyWorker`: visits
 of travelling blocks, and named commands at quiescent points, when no block is out. It knows
@@ -20,31 +24,64 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 
 from esvi_shm.config import FitConfig
-from esvi_shm.corpus.corpus import Corpus
-from esvi_shm.corpus.held import AnyCorpus
 from esvi_shm.shared.table import ArraySpec
 
 Arrays = Mapping[str, np.ndarray]
 #: Parameters of a configuration, with other values.
 Changes = Mapping[str, Any]
 
-#: What held-out text says of topics, the lower the better: called with rows of lambda, shape
-#: (V, K), the word of each row, and alpha. It must change none of them.
-Judge = Callable[[np.ndarray, np.ndarray, np.ndarray], float]
+#: What held-out data say of the parameters, the lower the better: called with what `Family.judged`
+#: returns, of which it must change nothing.
+Judge = Callable[..., float]
 
 
 @dataclass(frozen=True)
 class Sizes:
-    """The sizes of one fit. P workers, B blocks; per shard in order of the workers."""
+    """The sizes of one fit: P workers, B blocks; a family adds its own."""
 
-    n_documents: int
-    n_words: int
     n_workers: int
     n_blocks: int
-    shard_documents: tuple[int, ...]
-    shard_pairs: tuple[int, ...]
-    shard_rows: tuple[int, ...]
-    shard_words: tuple[int, ...]
+
+
+class Data(Protocol):
+    """What a family is fitted to."""
+
+    @property
+    def name(self) -> str:
+        """What messages call them."""
+
+    def release(self) -> None:
+        """Give up what the shards hold once they are filled."""
+
+
+class Cut(Protocol):
+    """How the data of one fit are dealt out; allocates nothing that lasts.
+
+    Attributes
+    ----------
+    sizes : Sizes
+    largest_block : int
+        Parts in the largest block.
+    released_bytes : int
+        Of the data: what `Data.release` gives up.
+    """
+
+    sizes: Any
+    largest_block: int
+    released_bytes: int
+
+    def data_specs(self) -> list[ArraySpec]:
+        """Arrays of the segment `corpus`: what home writes once and all workers read."""
+
+    def shard_data_specs(self, worker: int) -> list[ArraySpec]:
+        """Arrays of the segment `shard_<p>`: the units of a worker."""
+
+    def fill(self, data: Any, arrays: Mapping[str, Arrays]) -> Any:
+        """Write the data into those arrays (by segment; zeros), and return them as they are there.
+
+        What is returned answers questions of starts and rests after the data are released; its
+        `rows(numbers)` are units of these numbers.
+        """
 
 
 class Bound(NamedTuple):
@@ -68,19 +105,52 @@ class FamilyWorker(Protocol):
         `pass_` is the block's own pass, from 0.
         """
 
+    def visit_together(self, blocks: Sequence[int], pass_: int) -> None:
+        """The same for several blocks, or for one that has waited for company in vain.
+
+        Where blocks meet (`Family.meets`) it is asked instead of `visit`, and leaves no entropy:
+        that is `evaluate`'s matter then. `pass_` is the least of the blocks' own.
+        """
+
     def command(self, name: str) -> None:
         """Do this worker's part of a named command."""
 
 
 class Family(Protocol):
-    """A model family bound to a configuration and the sizes of a corpus."""
+    """A model family bound to a configuration and the sizes of its data."""
 
+    #: What the units of its data are called.
+    units: str
     #: Names of the commands that `start`, `at_rest` and `evaluate` may yield.
     commands: Sequence[str]
+    #: Whether a worker visits all blocks that it holds together, `FamilyWorker.visit_together`.
+    meets: bool
     #: Passes after which the updates and the objective keep their meaning.
     settles_after: int
 
-    def __init__(self, config: FitConfig, sizes: Sizes) -> None: ...
+    def __init__(self, config: FitConfig, sizes: Any) -> None: ...
+
+    @staticmethod
+    def n_units(data: Any) -> int:
+        """The number of units; there are no more workers."""
+
+    @staticmethod
+    def choose_n_blocks(data: Any, config: FitConfig, n_workers: int) -> int:
+        """The number of blocks: what is asked for, where data and parts allow, or what suits."""
+
+    @staticmethod
+    def cut(data: Any, config: FitConfig) -> Cut:
+        """Cut data for a configuration with its numbers of workers and blocks.
+
+        Raises MemoryShortError where there is no room to do that.
+        """
+
+    @staticmethod
+    def toy(config: FitConfig) -> tuple[Any, FitConfig, Sequence[int]]:
+        """A small fit that calls every kernel of this one: data, configuration, rests to play."""
+
+    def work(self, shard: Arrays) -> np.ndarray:
+        """What each block finds to do at a shard, shape (B,); where that is 0 it passes by."""
 
     @staticmethod
     def check(config: FitConfig, has_judge: bool = True) -> None:
@@ -101,8 +171,8 @@ class Family(Protocol):
         memory is not short. Then those that come at a price, which take less and less memory.
         """
 
-    def check_corpus(self, corpus: Corpus) -> None:
-        """Raise ParameterError where corpus and configuration do not go together."""
+    def check_data(self, data: Any) -> None:
+        """Raise an InputError where data and configuration do not go together."""
 
     def shared_specs(self) -> list[ArraySpec]:
         """Arrays of the parameters that travel, and what all workers read."""
@@ -110,18 +180,21 @@ class Family(Protocol):
     def shard_specs(self, worker: int) -> list[ArraySpec]:
         """Arrays that belong to one worker's shard."""
 
-    def scratch_bytes(self, most_words: int) -> int:
-        """Bytes of a worker's private arrays at most, where no block has more words."""
+    def scratch_bytes(self, largest_block: int) -> int:
+        """Bytes of a worker's private arrays at most, where no block has more parts."""
 
     def initialise(self, corpus: Arrays, shared: Arrays) -> None:
         """Set what has a value before any worker starts (main process)."""
 
+    def begin_pass(self, shared: Arrays) -> None:
+        """Note what all workers read in a pass of a deterministic fit (home, at rest)."""
+
     def start(
-        self, corpus: AnyCorpus, arrays: Arrays, shared: Arrays, restart: int = 0
+        self, held: Any, arrays: Arrays, shared: Arrays, restart: int = 0
     ) -> Generator[str, bool, None]:
         """Set the first state, from `config.start_seed(restart)`, whatever the state before.
 
-        `arrays` are those of the segment `corpus`.
+        `held` is what `Cut.fill` has returned, `arrays` are those of the segment `corpus`.
         """
 
     def next_rest(self, n_passes: int) -> int | None:
@@ -129,7 +202,7 @@ class Family(Protocol):
 
     def at_rest(
         self,
-        corpus: AnyCorpus,
+        held: Any,
         arrays: Arrays,
         shared: Arrays,
         n_passes: int,
@@ -137,7 +210,7 @@ class Family(Protocol):
     ) -> Generator[str | int, bool, dict[str, int]]:
         """Change the state after so many passes; the time counts as fitting.
 
-        `arrays` are those of the segment `corpus`. Returns what to report, by name; numbers of
+        `held` and `arrays` as for `start`. Returns what to report, by name; numbers of
         several rests are added up.
         """
 
@@ -146,6 +219,15 @@ class Family(Protocol):
 
     def evaluate(self, shared: Arrays, n_passes: int) -> Generator[str, bool, Bound]:
         """Remove float drift and compute the bound, after so many whole passes."""
+
+    def judged(self, arrays: Arrays, shared: Arrays) -> tuple[Any, ...]:
+        """What a judge is asked about: the parameters of the moment."""
+
+    def prior_means(self, shared: Arrays) -> tuple[float, float]:
+        """The mean priors of the moment, of units and of what is learned; nan: not told."""
+
+    def learned(self, arrays: Mapping[str, Arrays]) -> Any:
+        """What the fit has found, as views of its arrays (by segment), for its model."""
 
     def worker(
         self, worker: int, corpus: Arrays, shared: Arrays, shards: Sequence[Arrays], beat: Any

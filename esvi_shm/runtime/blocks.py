@@ -26,7 +26,7 @@ from esvi_shm.shared.table import ArraySpec
 # Columns of a row of `blocks`.
 PLACE, STEP = 0, 1
 # Columns of a row of `workers`.
-BEAT, VISITS, PAIRS, BUSY_NS, AT_WORK = 0, 1, 2, 3, 4
+BEAT, VISITS, WORK, BUSY_NS, AT_WORK = 0, 1, 2, 3, 4
 # Places of `orders`.
 TARGET_PASS, RECALL, ENTROPY_FROM = 0, 1, 2
 
@@ -63,7 +63,7 @@ def control_specs(n_workers: int, n_blocks: int) -> list[ArraySpec]:
         ),
         ArraySpec(
             "workers", (n_workers, LINE_WORDS), np.int64, "worker p its row", "everyone",
-            "sign of life, visits, pairs, busy nanoseconds, whether at work, a line each",
+            "sign of life, visits, work done, busy nanoseconds, whether at work, a line each",
         ),
         ArraySpec("orders", (LINE_WORDS,), np.int64, "home", "workers", "how far to go"),
     ]  # fmt: skip

@@ -1,6 +1,6 @@
-"""A fit, from a corpus and a configuration to a result: what is checked, planned and begun.
+"""A fit, from data and a configuration to a result: what is checked, planned and begun.
 
-    corpus, config -> check -> plan -> preflight -> compile -> segments, workers (`home`) -> Result
+    data, config -> check -> plan -> preflight -> compile -> segments, workers (`home`) -> Result
 
 Bad names and too little memory are refused before anything is allocated.
 """
@@ -10,57 +10,50 @@ from dataclasses import replace
 
 from esvi_shm import families
 from esvi_shm.config import FitConfig
-from esvi_shm.corpus.corpus import Corpus
 from esvi_shm.errors import ParameterError
-from esvi_shm.families.contract import Judge
+from esvi_shm.families.contract import Data, Judge
 from esvi_shm.runtime import routes
 from esvi_shm.runtime.cores import available_cores
 from esvi_shm.runtime.home import Home
-from esvi_shm.runtime.layout import Layout, choose_n_blocks
+from esvi_shm.runtime.layout import Layout
 from esvi_shm.runtime.record import Observer, Result
 from esvi_shm.runtime.serial import warm_up
 from esvi_shm.runtime.signals import Signals
 from esvi_shm.runtime.within import lay_out_within
-from esvi_shm.shared.preflight import (
-    check_memory,
-    check_scratch,
-    choose_backing,
-    free_descriptors,
-)
+from esvi_shm.shared.preflight import check_scratch, choose_backing, free_descriptors
 from esvi_shm.shared.segments import Run
 
-#: What `lay_out` holds at most for each word of the vocabulary, for a while.
-BYTES_A_WORD = 40
 #: Files that a fit opens beside those of each worker: bell, lock, tracker, and some for a moment.
 OPEN_FILES = 16
 
 _log = logging.getLogger(__name__)
 
 
-def resolve(config: FitConfig, corpus: Corpus) -> FitConfig:
+def resolve(config: FitConfig, data: Data) -> FitConfig:
     """Fill in the numbers of workers and blocks, and lower them to what there is work for."""
-    cores = available_cores()
-    n_workers = config.n_workers or cores
-    if n_workers > corpus.n_documents:
-        _log.warning("%d workers for %d documents: using %d", n_workers, *[corpus.n_documents] * 2)
-        n_workers = corpus.n_documents
+    family, cores = families.find(config.family), available_cores()
+    n_workers, n_units = config.n_workers or cores, family.n_units(data)
+    if n_workers > n_units:
+        numbers = n_workers, n_units, family.units, n_units
+        _log.warning("%d workers for %d %s: using %d", *numbers)
+        n_workers = n_units
     if n_workers > cores:
         _log.warning(
             "%d workers for %d available cores: no faster, and each takes 1 to 2 s to start",
             n_workers, cores,
         )  # fmt: skip
-    n_blocks = min(config.n_blocks or choose_n_blocks(corpus, n_workers), corpus.n_words)
+    n_blocks = family.choose_n_blocks(data, config, n_workers)
     return replace(config, n_workers=n_workers, n_blocks=n_blocks)
 
 
 def check(config: FitConfig, has_judge: bool = False) -> None:
-    """Refuse a configuration that no corpus can make right, before one is read.
+    """Refuse a configuration that no data can make right, before any are read.
 
     Parameters
     ----------
     config : FitConfig
     has_judge : bool
-        Whether held-out documents will be given.
+        Whether held-out data will be given.
 
     Raises
     ------
@@ -77,46 +70,45 @@ def check(config: FitConfig, has_judge: bool = False) -> None:
             raise ParameterError("evaluate_every", "must be at least 1 with patience", 0)
 
 
-def plan(corpus: Corpus, config: FitConfig, release: bool = False) -> Layout:
+def plan(data: Data, config: FitConfig, release: bool = False) -> Layout:
     """The layout that `fit` would use, for `memory.describe`; allocates nothing that lasts.
 
     Raises
     ------
     MemoryShortError
-        If there is no memory to put the words in their order.
+        If there is no memory to cut the data.
     """
-    return _layout(corpus, resolve(config, corpus), config.n_blocks is None, release)
+    return _layout(data, resolve(config, data), config.n_blocks is None, release)
 
 
-def _layout(corpus: Corpus, config: FitConfig, open_blocks: bool, release: bool) -> Layout:
+def _layout(data: Data, config: FitConfig, open_blocks: bool, release: bool) -> Layout:
     """The layout of a resolved configuration, with what it leaves open chosen."""
-    what = f"{corpus.name}: the order of {corpus.n_words} words"
-    check_memory(BYTES_A_WORD * corpus.n_words, what)
-    layout = lay_out_within(corpus, config, open_blocks, release)
+    layout = lay_out_within(data, config, open_blocks, release)
     for message in families.find(config.family).without_effect(layout.config):
         _log.warning(*message)
     return layout
 
 
 def fit(
-    corpus: Corpus,
+    data: Data,
     config: FitConfig,
     observer: Observer | None = None,
     judge: Judge | None = None,
     release: bool = False,
 ) -> Result:
-    """Fit a model to a corpus with worker processes.
+    """Fit a model to data with worker processes.
 
     Parameters
     ----------
-    corpus : Corpus
+    data : what `config.family` is fitted to
+        A `Corpus` for LDA, `Points` for mixtures.
     config : FitConfig
     observer : Observer, optional
     judge : callable, optional
         Asked at each evaluation, while the clock stands still, and by a family that has to decide
-        by held-out text; see `families.contract.Judge`.
+        by held-out data; see `families.contract.Judge`.
     release : bool
-        Release `corpus` (see `Corpus.release`) as soon as the workers' arrays hold it.
+        Release the data (see `Corpus.release`) as soon as the workers' arrays hold it.
 
     Returns
     -------
@@ -136,11 +128,11 @@ def fit(
     """
     observer = observer or Observer()
     check(config, judge is not None)
-    open_blocks, config = config.n_blocks is None, resolve(config, corpus)
+    open_blocks, config = config.n_blocks is None, resolve(config, data)
     n_workers = config.n_workers or 1
     # Each mapping keeps one, of three segments and two a worker; and a worker's pipe and pidfd.
     _check_descriptors(n_workers, 3 + 4 * n_workers)
-    layout = _layout(corpus, config, open_blocks, release)
+    layout = _layout(data, config, open_blocks, release)
     observer.planned(layout)
     backing = choose_backing(layout.total_bytes, config.scratch)
     if backing == "file":  # the file of each segment stays open too
@@ -148,7 +140,7 @@ def fit(
     observer.stage("compile")
     warm_up(layout.config)
     with Signals() as signals, Run(backing, config.scratch) as run:
-        return Home(layout, corpus, run, signals, observer, judge).run()
+        return Home(layout, data, run, signals, observer, judge).run()
 
 
 def _check_descriptors(n_workers: int, n_descriptors: int) -> None:

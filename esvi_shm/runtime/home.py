@@ -1,7 +1,7 @@
 """The main process of a fit: home of the blocks, and the only place where the clock is kept.
 
               main process (home)                             worker p
-    corpus -> lay_out -> segments ------------------------> attach, reserve own state
+    data -> lay_out -> segments --------------------------> attach, reserve own state
               start ----- commands through rings ---------> family.command, answer
               release blocks ---- rings ------------------> visit ---- ring ----> worker q
               wait <------------- rings ------------------- block made its passes
@@ -34,11 +34,10 @@ from typing import Any
 
 import numpy as np
 
-from esvi_shm.corpus.corpus import Corpus
 from esvi_shm.errors import ParameterName
-from esvi_shm.families.contract import Bound, Judge
+from esvi_shm.families.contract import Bound, Data, Judge
 from esvi_shm.runtime import blocks
-from esvi_shm.runtime.blocks import ENTROPY_FROM, PAIRS, PLACE, RECALL, STEP, TARGET_PASS, VISITS
+from esvi_shm.runtime.blocks import ENTROPY_FROM, PLACE, RECALL, STEP, TARGET_PASS, VISITS, WORK
 from esvi_shm.runtime.layout import Layout, fill
 from esvi_shm.runtime.processes import Workers, give_back_freed, private_bytes
 from esvi_shm.runtime.record import Observer, Record, Restart, Result
@@ -63,7 +62,7 @@ class Home:
     def __init__(
         self,
         layout: Layout,
-        corpus: Corpus,
+        data: Data,
         run: Run,
         signals: Signals,
         observer: Observer,
@@ -77,11 +76,11 @@ class Home:
             run.create(label, table, reserve=not label.startswith("state_"))
         self.handles = {label: segment.handle for label, segment in run.segments.items()}
         self.arrays = {label: segment.arrays for label, segment in run.segments.items()}
-        self.corpus = fill(layout, corpus, self.arrays)
-        # The state, which is larger than the pairs mostly, is not there yet.
+        self.held = fill(layout, data, self.arrays)
+        # The state, which is larger than the data mostly, is not there yet.
         self.peak_loading = private_bytes() + layout.filled_bytes
         if layout.released_bytes:
-            corpus.release()
+            data.release()
             give_back_freed()
         self.control = control = self.arrays["control"]
         blocks.initialise_control(control, self.P, self.B)
@@ -89,10 +88,10 @@ class Home:
         self.block_words, self.worker_words = control["blocks"], control["workers"]
         self.shared = self.arrays["parameters"]
         layout.model.initialise(self.arrays["corpus"], self.shared)
-        shards = [self.arrays[f"shard_{p}"] for p in range(self.P)]
-        self.stops = find_stops([shard["block_row_ptr"] for shard in shards])
+        work = [layout.model.work(self.arrays[f"shard_{p}"]) for p in range(self.P)]
+        self.stops = find_stops(work)
         self.route = Route(self.config, self.stops)
-        self.pairs_a_pass = sum(sizes.shard_pairs)
+        self.work_a_pass = sum(int(of_shard.sum()) for of_shard in work)
         self.visits_a_pass = sum(len(s) for s in self.stops)
         # Where a visit need not be the shard's last of the pass, every visit must leave its H;
         # so it must where the passes may be cut short.
@@ -105,7 +104,7 @@ class Home:
         self.trial_visits = 0
         # Of the starts that are tried: as planned, then as made.
         n_tried = self.config.restarts if self.config.restarts > 1 else 0
-        self.start_pairs = n_tried * self.config.restart_passes * self.pairs_a_pass
+        self.start_work = n_tried * self.config.restart_passes * self.work_a_pass
         self.fit_seconds = self.start_seconds = 0.0
         self.began = 0.0  # when the clock was last started
         self.peak_private = private_bytes()
@@ -157,7 +156,7 @@ class Home:
                     restart + 1, self.config.restarts,
                 )  # fmt: skip
                 self.trial_visits = discounted
-                self.start_pairs, self.start_seconds = before
+                self.start_work, self.start_seconds = before
                 return
             bound = self._play(self.layout.model.evaluate(self.shared, n_passes))
             self.restarts.append(Restart(self.config.start_seed(restart), bound.objective))
@@ -165,19 +164,19 @@ class Home:
             longest = max(longest, self._so_far()[1] - before[1])
         objectives = [restart.objective for restart in self.restarts]
         self._play(self._start_script(int(np.argmax(objectives)) if objectives else 0))
-        self.start_pairs, self.start_seconds = self._so_far()
+        self.start_work, self.start_seconds = self._so_far()
 
     def _so_far(self) -> tuple[int, float]:
-        """Pairs updated, and seconds on the clock, which runs."""
+        """Work done, and seconds on the clock, which runs."""
         seconds = self.fit_seconds + time.perf_counter() - self.began
-        return int(self.worker_words[:, PAIRS].sum()), seconds
+        return int(self.worker_words[:, WORK].sum()), seconds
 
     def _is_short(self, seconds: float) -> bool:
         """Whether `max_time` is less than that."""
         return self.config.max_time is not None and self.config.max_time < seconds
 
     def _start_script(self, restart: int) -> Generator[str, bool, None]:
-        return self.layout.model.start(self.corpus, self.arrays["corpus"], self.shared, restart)
+        return self.layout.model.start(self.held, self.arrays["corpus"], self.shared, restart)
 
     def _run_on_trial(self, n_passes: int) -> bool:
         """Make passes that do not count; whether they were made whole."""
@@ -229,7 +228,7 @@ class Home:
     def _rest(self, passes: int) -> None:
         counts = self._play(
             self.layout.model.at_rest(
-                self.corpus, self.arrays["corpus"], self.shared, passes, self.judge
+                self.held, self.arrays["corpus"], self.shared, passes, self.judge
             )
         )
         self.at_rest.update(counts)
@@ -258,8 +257,7 @@ class Home:
             self._release(target)
             return
         for pass_ in range(done + 1, target + 1):
-            # What other workers read of pi during the pass: always the same, whoever is faster.
-            self.shared["pi_snapshot"][:] = self.shared["pi"]
+            self.layout.model.begin_pass(self.shared)
             self._release(pass_)
             if self.orders[RECALL]:
                 return
@@ -297,8 +295,8 @@ class Home:
                 self.workers.watch(self.worker_words)
                 self.peak_private = max(self.peak_private, private_bytes())
             if may_recall:
-                done = int(self.worker_words[:, PAIRS].sum())
-                planned = self.config.n_passes * self.pairs_a_pass + self.start_pairs
+                done = int(self.worker_words[:, WORK].sum())
+                planned = self.config.n_passes * self.work_a_pass + self.start_work
                 self.observer.progress(
                     min(done, planned), planned, self.fit_seconds + now - self.began
                 )
@@ -324,13 +322,13 @@ class Home:
 
     def _evaluate(self) -> None:
         passes = self._n_visits() / max(self.visits_a_pass, 1)
-        bound: Bound = self._play(self.layout.model.evaluate(self.shared, int(passes)))
+        model = self.layout.model
+        bound: Bound = self._play(model.evaluate(self.shared, int(passes)))
         perplexity = math.nan
         if self.judge is not None:
-            word_ids = self.arrays["corpus"]["word_ids"]
-            perplexity = self.judge(self.shared["lambda_"], word_ids, self.shared["alpha"])
+            perplexity = self.judge(*model.judged(self.arrays["corpus"], self.shared))
         seconds = self.fit_seconds, time.perf_counter() - self.ready
-        means = float(self.shared["alpha"].mean()), float(self.shared["eta"].mean())
+        means = model.prior_means(self.shared)
         record = Record(passes, *seconds, *bound, perplexity, *means)
         self.history.append(record)
         self.observer.evaluated(record)
@@ -339,22 +337,15 @@ class Home:
         return _Clock(self)
 
     def _result(self, stopped: str) -> Result:
-        shared = self.shared
         private = max(self.peak_private, private_bytes()) + sum(self.workers_peak)
-        eta = np.empty_like(shared["eta"])
-        eta[self.arrays["corpus"]["word_ids"]] = shared["eta"]
         return Result(
             config=self.config,
-            word_ids=self.arrays["corpus"]["word_ids"],
-            lambda_rows=shared["lambda_"],
-            gamma_shards=[self.arrays[f"state_{p}"]["gamma"] for p in range(self.P)],
-            alpha=shared["alpha"].copy(),
-            eta=eta,
+            learned=self.layout.model.learned(self.arrays),
             history=self.history,
             passes=self.history[-1].passes,
             fit_seconds=self.fit_seconds,
             pass_seconds=self.fit_seconds - self.start_seconds,
-            pairs=int(self.worker_words[:, PAIRS].sum()) - self.start_pairs,
+            work=int(self.worker_words[:, WORK].sum()) - self.start_work,
             shared_bytes=self.layout.total_bytes,
             peak_private_bytes=max(private, self.peak_loading - self.layout.total_bytes),
             stopped=stopped,

@@ -2,7 +2,7 @@
 
 What a process has of its own is its interpreter, numpy, numba and the kernels, which was
 measured, and its private arrays, which the family knows. The main process is looked at while the
-plan is made: it then holds the corpus, and whatever else is in a user's program.
+plan is made: it then holds the data, and whatever else is in a user's program.
 """
 
 import tempfile
@@ -22,8 +22,7 @@ KERNELS_BYTES = 7 * 2**20
 
 def scratch_bytes(layout: Layout) -> int:
     """Bytes of the private arrays of all workers, at most."""
-    most_words = max(int(n) for n in layout.block_bounds[1:] - layout.block_bounds[:-1])
-    return layout.sizes.n_workers * layout.model.scratch_bytes(most_words)
+    return layout.sizes.n_workers * layout.model.scratch_bytes(layout.cut.largest_block)
 
 
 def process_bytes(layout: Layout) -> int:

@@ -5,8 +5,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-import numpy as np
-
 from esvi_shm.config import FitConfig
 from esvi_shm.runtime.layout import Layout
 
@@ -14,8 +12,8 @@ from esvi_shm.runtime.layout import Layout
 class Record(NamedTuple):
     """One evaluation. Seconds from the moment the workers were ready; bounds in nats.
 
-    `perplexity` is that of held-out text; nan where there is none. The priors of the moment, on
-    average over topics and words: those given, or learned so far.
+    `perplexity` is that of held-out data; nan where there is none. The priors of the moment, on
+    average: those given, or learned so far.
     """
 
     passes: float
@@ -45,8 +43,8 @@ class Observer:
     def stage(self, name: str) -> None:
         """Something else begins: "compile", "workers", "start", "passes"."""
 
-    def progress(self, pairs: int, total_pairs: int, fit_seconds: float) -> None:
-        """Pairs updated so far, of those planned."""
+    def progress(self, done: int, planned: int, fit_seconds: float) -> None:
+        """Work done so far, of what is planned."""
 
     def evaluated(self, record: Record) -> None:
         """The bound was computed."""
@@ -60,13 +58,14 @@ class Observer:
 
 @dataclass
 class Result:
-    """A finished fit, as views of its shared arrays (which outlive the engine).
+    """A finished fit.
 
     Attributes
     ----------
-    lambda_rows : float32 array, shape (V, K)
-        A row for each word, in the order `word_ids`.
-    gamma_shards : list of float32 arrays, shapes (D_p, K)
+    learned : object
+        What the family has found, as views of its shared arrays (which outlive the engine).
+    work : int
+        What was updated in passes: pairs, points (`Family.work`).
     stopped : str
         Why the fit ended: "passes", "tol", "patience", "max_time" or the name of a signal.
     restarts : list of Restart
@@ -78,16 +77,12 @@ class Result:
     """
 
     config: FitConfig
-    word_ids: np.ndarray
-    lambda_rows: np.ndarray
-    gamma_shards: list[np.ndarray]
-    alpha: np.ndarray
-    eta: np.ndarray
+    learned: Any
     history: list[Record]
     passes: float
     fit_seconds: float
     pass_seconds: float
-    pairs: int
+    work: int
     shared_bytes: int
     peak_private_bytes: int
     stopped: str

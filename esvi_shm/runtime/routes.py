@@ -1,6 +1,6 @@
 """Which worker a block visits next.
 
-A block stops only at workers whose shard has a pair with it: its *stops*. A pass of a block is
+A block stops only at workers whose shard has work for it: its *stops*. A pass of a block is
 as many visits as it has stops.
 
 ==========  ==========================================================================
@@ -55,7 +55,7 @@ class Route:
     config : FitConfig
         Checked; with the number of workers.
     stops : list of int arrays
-        For each block the workers that have pairs with it, ascending.
+        For each block the workers that have work for it, ascending.
     """
 
     def __init__(self, config: FitConfig, stops: list[np.ndarray]) -> None:
@@ -152,7 +152,6 @@ def least_waiting(stops, visited, rings, workers, seed, block, step):
     return chosen
 
 
-def find_stops(block_row_ptrs: list[np.ndarray]) -> list[np.ndarray]:
-    """The stops of each block, from `block_row_ptr` of each worker's shard."""
-    has_pairs = np.stack([np.diff(ptr) > 0 for ptr in block_row_ptrs])
-    return [np.flatnonzero(column) for column in has_pairs.T]
+def find_stops(work: list[np.ndarray]) -> list[np.ndarray]:
+    """The stops of each block, from what it finds to do at each worker's shard."""
+    return [np.flatnonzero(column) for column in np.stack(work).T]

@@ -6,15 +6,14 @@ the order of the visits themselves.
 """
 
 from collections.abc import Generator, Iterable
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
-from esvi_shm.config import FitConfig, GivenTopics
-from esvi_shm.corpus.corpus import Corpus
+from esvi_shm import families
+from esvi_shm.config import FitConfig
 from esvi_shm.counter import shuffled
-from esvi_shm.families.contract import Bound, Judge
+from esvi_shm.families.contract import Bound, Data, Judge
 from esvi_shm.runtime.blocks import initialise_control
 from esvi_shm.runtime.layout import fill, lay_out
 from esvi_shm.runtime.routes import least_waiting
@@ -27,12 +26,13 @@ class SerialFit:
 
     Parameters
     ----------
-    corpus : Corpus
+    data : what the family is fitted to
     config : FitConfig
         With `n_workers` and `n_blocks` set.
 
     Examples
     --------
+    >>> from esvi_shm.corpus.corpus import Corpus
     >>> corpus = Corpus.from_tokens([["a", "b", "b"], ["b", "c"]])
     >>> fit = SerialFit(corpus, FitConfig(2, inference="vb", n_workers=1, n_blocks=1))
     >>> before = fit.bound().elbo_f
@@ -41,15 +41,15 @@ class SerialFit:
     True
     """
 
-    def __init__(self, corpus: Corpus, config: FitConfig) -> None:
-        self.corpus, self.config, self.passes = corpus, config, 0
-        self.layout = lay_out(corpus, config)
+    def __init__(self, data: Data, config: FitConfig) -> None:
+        self.corpus, self.config, self.passes = data, config, 0
+        self.layout = lay_out(data, config)
         self.sizes, model = self.layout.sizes, self.layout.model
         self.arrays = {
             label: table.views(bytearray(table.total_bytes))
             for label, table in self.layout.tables.items()
         }
-        self.held = fill(self.layout, corpus, self.arrays)
+        self.held = fill(self.layout, data, self.arrays)
         self.corpus_arrays = self.arrays["corpus"]
         self.shared = self.arrays["parameters"]
         self.shards = merge_shards(self.arrays, self.sizes.n_workers)
@@ -79,11 +79,14 @@ class SerialFit:
         self.workers[worker].visit(block, self.passes, want_entropy)
 
     def run_pass(self, order: Iterable[tuple[int, int]] | None = None) -> None:
-        """Visit every (worker, block) once, or those of `order`."""
-        if order is None:
-            order = [(p, b) for b in range(self.sizes.n_blocks) for p in range(len(self.workers))]
-        for worker, block in order:
-            self.visit(worker, block)
+        """Visit every (worker, block) once, or those of `order`; where blocks meet, all at once."""
+        every = range(self.sizes.n_blocks)
+        if self.layout.model.meets:
+            for meeting in self.workers:
+                meeting.visit_together(every, self.passes)
+        else:
+            for worker, block in order or [(p, b) for b in every for p in range(len(self.workers))]:
+                self.visit(worker, block)
         self.passes += 1
 
     def rest(self, n_passes: int, judge: Judge | None = None) -> dict[str, int]:
@@ -99,52 +102,29 @@ class SerialFit:
 
     @property
     def gamma(self) -> np.ndarray:
-        """gamma, float32, shape (D, K)."""
+        """LDA: gamma, float32, shape (D, K)."""
         return np.concatenate([arrays["gamma"] for arrays in self.shards])
 
     @property
     def lambda_(self) -> np.ndarray:
-        """lambda, float32, shape (V, K), in the order of the vocabulary."""
+        """LDA: lambda, float32, shape (V, K), in the order of the vocabulary."""
         out = np.empty_like(self.shared["lambda_"])
         out[self.corpus_arrays["word_ids"]] = self.shared["lambda_"]
         return out
 
 
 def merge_shards(arrays: dict[str, dict[str, np.ndarray]], n_workers: int) -> list[dict]:
-    """Each worker's pairs and state as one mapping."""
+    """Each worker's units and state as one mapping."""
     return [{**arrays[f"shard_{p}"], **arrays[f"state_{p}"]} for p in range(n_workers)]
 
 
 def warm_up(config: FitConfig) -> None:
-    """Run every kernel of a fit once on two documents, so that it is compiled and loaded."""
-    # Not by `from_sparse`: it imports scipy.sparse, which a worker has no other use for.
-    offsets, words = np.array([0, 2, 3]), np.array([0, 1, 1], np.int32)
-    corpus = Corpus(offsets, words, np.array([1, 2, 1], np.float32), n_words=2)
-    alpha = float(np.ravel(config.alpha)[0])
-    eta = float(np.ravel(config.eta)[0])
-    # Of numbers of topics only the bytes matter: another type is another kernel.
-    width = np.min_scalar_type(config.n_topics - 1).itemsize
-    n_topics = 2 if width == 1 else 2 ** (4 * width) + 1
-    given = config.start_from
-    if given is not None:  # others, as small; the last topic is left to the start
-        topics = np.ones((2, n_topics - 1), np.float32)
-        given = GivenTopics(topics, [corpus.word(0), corpus.word(1)], "toy")
-    toy = replace(
-        config, n_topics=n_topics, topk=None, n_workers=1, n_blocks=1, alpha=alpha, eta=eta,
-        start_from=given, seed_words=(),
-    )  # fmt: skip
-    # Whatever comes only after some passes comes now.
-    toy = replace(toy, cvb0_passes=0, temper_passes=0)
-    if config.dense_passes is not None:
-        toy = replace(toy, dense_passes=0)
-    fit = SerialFit(corpus, toy)
+    """Run every kernel of a fit once on very few data, so that it is compiled and loaded."""
+    data, toy, rests = families.find(config.family).toy(config)
+    fit = SerialFit(data, toy)
     fit.run_pass()
     fit.bound()
-    # Rests of each kind: the first of those with a number, and the first of the others.
-    model = fit.layout.model
-    others = type(model)(replace(toy, refold_after=(), repair_after=()), fit.sizes)
-    rests = [*config.refold_after[:1], *config.repair_after[:1], others.next_rest(0)]
-    for passes in (n for n in rests if n is not None):
+    for passes in rests:
         fit.rest(passes, judge=lambda *_: 1.0)
     fit.held.rows(np.zeros(1, np.int64))  # what a rest asks for only now and then
     control = fit.arrays["control"]

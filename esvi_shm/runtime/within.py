@@ -14,9 +14,8 @@ from functools import cache
 
 from esvi_shm import families
 from esvi_shm.config import FitConfig
-from esvi_shm.corpus.corpus import Corpus
 from esvi_shm.errors import ParameterError, ParameterName
-from esvi_shm.families.contract import Changes
+from esvi_shm.families.contract import Changes, Data
 from esvi_shm.runtime.layout import Layout, lay_out, mib
 from esvi_shm.runtime.memory import peak_bytes
 
@@ -24,13 +23,13 @@ _log = logging.getLogger(__name__)
 
 
 def lay_out_within(
-    corpus: Corpus, config: FitConfig, open_blocks: bool, release: bool = False
+    data: Data, config: FitConfig, open_blocks: bool, release: bool = False
 ) -> Layout:
     """The layout of what is asked for, or of the best that `config.max_memory` has room for.
 
     Parameters
     ----------
-    corpus, config, release : as for `lay_out`
+    data, config, release : as for `lay_out`
     open_blocks : bool
         Whether fewer blocks may be taken.
 
@@ -40,15 +39,18 @@ def lay_out_within(
         If there is room for none; the message says what the least would take. And as `lay_out`.
     """
     same, smaller = families.find(config.family).storages(config)
-    first = lay_out(corpus, replace(config, **same[0]), release)
+    first = lay_out(data, replace(config, **same[0]), release)
     limit = config.max_memory
     if limit is None or peak_bytes(first) <= limit:
         return first
+    # Topics that travel meet by their blocks: fewer of those are not the same updates in another
+    # order.
+    open_blocks = open_blocks and config.axis == "words"
     numbers = list(_numbers_of_blocks(config)) if open_blocks else [config.n_blocks]
 
     @cache
     def cut(n_blocks: int) -> Layout:
-        return lay_out(corpus, replace(first.config, n_blocks=n_blocks), release)
+        return lay_out(data, replace(first.config, n_blocks=n_blocks), release)
 
     def layouts(ways: Iterable[Changes]) -> Iterator[Layout]:
         for n in numbers:
@@ -66,7 +68,7 @@ def lay_out_within(
     if found is None:
         last = [smaller[-1]] if smaller else []
         least = min(layouts([*same, *last]), key=peak_bytes)
-        what = f"{corpus.name}, {config.n_workers} workers, {_way(least)}"
+        what = f"{data.name}, {config.n_workers} workers, {_way(least)}"
         rule = f"must be at least {_size(peak_bytes(least))} ({what})"
         raise ParameterError("max_memory", rule, _size(limit))
     _log.log(
@@ -90,7 +92,8 @@ def _way(layout: Layout) -> str:
     """How a layout holds the state, for a message."""
     config = layout.config
     kept = f" with {config.topk} kept" if config.storage == "topk" else ""
-    return f"storage {config.storage}{kept} in {config.n_blocks} blocks"
+    storage = f"storage {config.storage}{kept} in " if config.storage else ""
+    return f"{storage}{config.n_blocks} blocks"
 
 
 def _size(n_bytes: int) -> str:

@@ -14,11 +14,10 @@ import signal
 import sys
 import time
 import traceback
+from collections.abc import Sequence
 from dataclasses import dataclass
 from multiprocessing.connection import Connection
 from typing import Any
-
-import numpy as np
 
 from esvi_shm import families
 from esvi_shm.config import FitConfig
@@ -29,12 +28,12 @@ from esvi_shm.runtime.blocks import (
     BEAT,
     BUSY_NS,
     ENTROPY_FROM,
-    PAIRS,
     PLACE,
     RECALL,
     STEP,
     TARGET_PASS,
     VISITS,
+    WORK,
 )
 from esvi_shm.runtime.routes import Route, find_stops
 from esvi_shm.runtime.serial import merge_shards, warm_up
@@ -45,6 +44,9 @@ from esvi_shm.shared.segments import Handle, attach
 SPINS = 1000
 #: Polls in vain before the core is given away for a moment, and before the worker sleeps.
 YIELD_AFTER, SLEEP_AFTER = 2, 20
+#: Polls in vain after which a block that waits for company is visited alone and passed on: some
+#: milliseconds. It is a bound, so blocks that wait at different workers cannot wait for ever.
+LONE_AFTER = 30
 #: Seconds of sleep: short enough that a block does not wait noticeably.
 SLEEP = 0.0002
 
@@ -80,12 +82,13 @@ class Worker:
         self.inbox = control["rings"][self.p]
         self.row = control["workers"][self.p]
         shards = merge_shards(arrays, setup.sizes.n_workers)
-        stops = find_stops([shard["block_row_ptr"] for shard in shards])
-        self.n_stops = [len(s) for s in stops]
-        self.pairs = _pairs_of_blocks(shards[self.p])
         config = setup.config
-        self.route = Route(config, stops)
         model = families.find(config.family)(config, setup.sizes)
+        work = [model.work(shard) for shard in shards]
+        stops = find_stops(work)
+        self.n_stops = [len(s) for s in stops]
+        self.work = work[self.p].tolist()
+        self.route = Route(config, stops)
         self.commands = model.commands
         beat = self.row[BEAT : BEAT + 1]
         self.family: FamilyWorker = model.worker(
@@ -94,6 +97,8 @@ class Worker:
         self.waiting: list[int] = []  # blocks of this pass in their order (deterministic)
         self.early: set[int] = set()  # blocks that came before their turn
         self.order_of = -1
+        self.company: list[int] = []  # blocks that are to be visited together
+        self.enough = min(2, len(self.work)) if model.meets else 0
 
     def run(self) -> None:
         """Work until told to stop."""
@@ -103,13 +108,21 @@ class Worker:
             source, value = pop_any(self.inbox, turn, SPINS)
             if value == EMPTY:
                 idle += 1
-                self._wait(idle)
+                if self.company and self._have_met(idle):
+                    self._visit(self.company)
+                    self.company = []
+                else:
+                    self._wait(idle)
                 continue
             turn, idle = (source + 1) % len(self.inbox), 0
             if value >= 0:
                 self._arrived(int(value))
             elif not self._obey(blocks.command_id(int(value))):
                 return
+
+    def _have_met(self, idle: int) -> bool:
+        """Whether the blocks at hand are enough for a visit, or have waited long enough."""
+        return len(self.company) >= self.enough or idle > LONE_AFTER or bool(self.orders[RECALL])
 
     def _wait(self, idle: int) -> None:
         if self.early and self.orders[RECALL]:
@@ -137,8 +150,12 @@ class Worker:
             raise RuntimeError(
                 f"block {block} came to worker {self.p}, but is with {self.blocks[block, PLACE]}"
             )
+        if self.enough:
+            # Visited when no more come at once: the more meet the better.
+            self.company.append(block)
+            return
         if not self.route.deterministic:
-            self._visit(block)
+            self._visit([block])
             return
         pass_ = int(self.blocks[block, STEP]) // self.n_stops[block]
         # A pass may come again: those of a short fit, or of a move on trial.
@@ -148,21 +165,28 @@ class Worker:
         while self.waiting and self.waiting[0] in self.early:
             following = self.waiting.pop(0)
             self.early.remove(following)
-            self._visit(following)
+            self._visit([following])
 
-    def _visit(self, block: int) -> None:
-        target = int(self.orders[TARGET_PASS])
-        n_stops = self.n_stops[block]
-        step = int(self.blocks[block, STEP])
-        pass_ = step // n_stops
+    def _visit(self, held: Sequence[int]) -> None:
+        """Visit the blocks held, and hand them on."""
+        pass_ = min(int(self.blocks[block, STEP]) // self.n_stops[block] for block in held)
         began = time.perf_counter_ns()
         self.row[AT_WORK] = 1
-        self.family.visit(block, pass_, bool(pass_ >= self.orders[ENTROPY_FROM]))
+        if self.enough:
+            self.family.visit_together(held, pass_)
+        else:
+            self.family.visit(held[0], pass_, bool(pass_ >= self.orders[ENTROPY_FROM]))
         self.row[AT_WORK] = 0
         self.row[BUSY_NS] += time.perf_counter_ns() - began
-        self.row[PAIRS] += self.pairs[block]
-        self.row[VISITS] += 1
-        step += 1
+        for block in held:
+            self.row[WORK] += self.work[block]
+            self.row[VISITS] += 1
+            self._pass_on(block)
+
+    def _pass_on(self, block: int) -> None:
+        """Send a block that was visited to its next stop, or home."""
+        target, n_stops = int(self.orders[TARGET_PASS]), self.n_stops[block]
+        step = int(self.blocks[block, STEP]) + 1
         self.blocks[block, STEP] = step
         if step >= target * n_stops or self.orders[RECALL]:
             following = self.home
@@ -179,11 +203,6 @@ class Worker:
         try_push(self.rings[receiver, self.p], value)
         if receiver == self.home:
             os.eventfd_write(self.bell, 1)
-
-
-def _pairs_of_blocks(shard: dict[str, np.ndarray]) -> list[int]:
-    ends = shard["row_ptr"][shard["block_row_ptr"]]
-    return np.diff(ends).tolist()
 
 
 def _die_with_parent(parent: int) -> None:

@@ -108,9 +108,11 @@ class Ended:
             assert contents(ring).size == 0
         assert_sums_hold(self.serial, counts)
         result = self.result
-        in_order = np.argsort(result.word_ids)
-        np.testing.assert_array_equal(self.serial.lambda_, result.lambda_rows[in_order])
-        np.testing.assert_array_equal(self.serial.gamma, np.concatenate(result.gamma_shards))
+        in_order = np.argsort(result.learned.word_ids)
+        np.testing.assert_array_equal(self.serial.lambda_, result.learned.lambda_rows[in_order])
+        np.testing.assert_array_equal(
+            self.serial.gamma, np.concatenate(result.learned.gamma_shards)
+        )
         seconds = [(r.fit_seconds, r.total_seconds) for r in result.history]
         assert all(0 <= fit <= total for fit, total in seconds)
         assert seconds == sorted(seconds)

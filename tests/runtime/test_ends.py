@@ -271,7 +271,7 @@ def test_a_worker_whose_main_process_is_gone_at_its_start_ends_without_a_word(to
     code = f"from esvi_shm.runtime.worker import main; main({theirs.fileno()})"
     if told:
         nobody = 2**22 + 1  # a process id that the system does not give
-        ours.send(Setup(0, FitConfig(), Sizes(1, 1, 1, 1, (), (), (), ()), {}, nobody, 0))
+        ours.send(Setup(0, FitConfig(), Sizes(1, 1), {}, nobody, 0))
     process = subprocess.Popen(
         [sys.executable, "-c", code], stderr=subprocess.PIPE, pass_fds=[theirs.fileno()], text=True
     )

@@ -9,7 +9,7 @@ from esvi_shm.errors import ParameterError
 from esvi_shm.families import lda
 from esvi_shm.families.lda import bound, likeness, repair
 from esvi_shm.runtime import engine, home
-from esvi_shm.runtime.blocks import PAIRS, VISITS
+from esvi_shm.runtime.blocks import VISITS, WORK
 from esvi_shm.runtime.record import Observer
 from esvi_shm.runtime.routes import ROUTES
 from esvi_shm.runtime.serial import SerialFit
@@ -26,9 +26,9 @@ def assert_right(ended, n_passes):
     ended.assert_passes_are_whole(n_passes)
     result = ended.result
     if ended.layout.config.route in ("lap", "ring"):
-        assert result.pairs == n_passes * np.count_nonzero(COUNTS)
+        assert result.work == n_passes * np.count_nonzero(COUNTS)
     gamma, lambda_ = look(ended.serial, COUNTS)[:2]
-    wanted = bound_l(COUNTS, gamma, lambda_, result.alpha, result.eta)
+    wanted = bound_l(COUNTS, gamma, lambda_, result.learned.alpha, result.learned.eta)
     last = result.history[-1]
     assert last.elbo == pytest.approx(wanted, abs=bound_noise(COUNTS))
     assert last.elbo_f <= last.elbo + bound_noise(COUNTS)
@@ -353,7 +353,7 @@ def test_the_best_start_goes_on_as_if_alone(threaded_fit, start, storage, n_pass
     assert [restart.objective for restart in restarts] == objectives
     best = restarts[int(np.argmax(objectives))]
     assert bits(ended) == bits(alone[best.seed])
-    assert ended.result.pairs == alone[best.seed].result.pairs
+    assert ended.result.work == alone[best.seed].result.work
 
 
 class Clock:
@@ -397,7 +397,7 @@ def test_time_that_is_up_in_a_try_ends_the_fit_with_its_passes(
     assert int(ended.arrays["control"]["workers"][:, VISITS].sum()) == visits[0]
     assert result.passes == visits[0] / sum(len(stops) for stops in ended.stops)
     # They are passes, and neither pairs nor seconds of a start.
-    assert result.pairs == int(ended.arrays["control"]["workers"][:, PAIRS].sum()) > 0
+    assert result.work == int(ended.arrays["control"]["workers"][:, WORK].sum()) > 0
     assert result.pass_seconds == result.fit_seconds == 99.0
     ended.assert_consistent()
     assert "the fit is ended while start 1 of 3 is tried, and goes no further" in caplog.messages

@@ -29,17 +29,19 @@ def test_it_sees_the_topics_of_the_moment_and_changes_nothing(threaded_fit):
     assert figures_of(ended) == [9.0, 8.0, 8.5]
     ended.assert_consistent()
     rows, word_ids, alpha = judge.shown[-1]
-    np.testing.assert_array_equal(rows, ended.result.lambda_rows)
-    np.testing.assert_array_equal(word_ids, ended.result.word_ids)
-    np.testing.assert_array_equal(alpha, ended.result.alpha)
+    np.testing.assert_array_equal(rows, ended.result.learned.lambda_rows)
+    np.testing.assert_array_equal(word_ids, ended.result.learned.word_ids)
+    np.testing.assert_array_equal(alpha, ended.result.learned.alpha)
     assert not np.array_equal(judge.shown[0][0], rows)
     # Summed by word, whatever the layout: these are the counts.
     lambda_ = np.empty_like(rows)
     lambda_[word_ids] = rows
-    tokens = (lambda_ - ended.result.eta[:, None]).sum(axis=1)
+    tokens = (lambda_ - ended.result.learned.eta[:, None]).sum(axis=1)
     np.testing.assert_allclose(tokens, COUNTS.sum(axis=0), rtol=1e-4)
     alone = threaded_fit(**options)
-    np.testing.assert_array_equal(alone.result.lambda_rows, ended.result.lambda_rows)
+    np.testing.assert_array_equal(
+        alone.result.learned.lambda_rows, ended.result.learned.lambda_rows
+    )
     assert np.isnan(figures_of(alone)).all()
 
 

@@ -11,8 +11,8 @@ from hypothesis import given, settings
 from esvi_shm.config import FitConfig
 from esvi_shm.corpus.corpus import Corpus
 from esvi_shm.errors import MemoryShortError
-from esvi_shm.runtime.engine import BYTES_A_WORD, fit, plan
-from esvi_shm.runtime.layout import choose_n_blocks
+from esvi_shm.families.lda.cut import BYTES_A_WORD, choose_n_blocks
+from esvi_shm.runtime.engine import fit, plan
 from esvi_shm.shared import preflight
 from esvi_shm.shared.table import ALIGNMENT
 from tests.families.lda.play import cases

@@ -23,7 +23,7 @@ def test_private_arrays_are_those_that_a_worker_makes(storage, n_topics):
     fit = SerialFit(CORPUS, config)
     made = sum(array.nbytes for worker in fit.workers for array in worker.scratch)
     # The float64 sums of a block, which `_sum_words` makes and lets go of.
-    sums = 2 * int(np.diff(fit.layout.block_bounds).max()) * n_topics * 8
+    sums = 2 * int(np.diff(fit.layout.cut.block_bounds).max()) * n_topics * 8
     assert made + sums == pytest.approx(memory.scratch_bytes(fit.layout), rel=0.1, abs=10_000)
 
 

@@ -149,6 +149,6 @@ def test_the_deterministic_order_never_deadlocks(case, seed, name, random):
         assert not any(arrived) and not any(waiting)
 
 
-def test_stops_are_the_workers_with_pairs():
-    pointers = [np.array([0, 2, 2, 3]), np.array([0, 0, 0, 4])]
-    assert [s.tolist() for s in find_stops(pointers)] == [[0], [], [0, 1]]
+def test_stops_are_the_workers_with_work():
+    work = [np.array([2, 0, 1]), np.array([0, 0, 4])]
+    assert [s.tolist() for s in find_stops(work)] == [[0], [], [0, 1]]

@@ -30,6 +30,7 @@ OPTIONS = {
     },
     "repair": {"start": "random", "repair_after": (2,), "deterministic": True, "n_topics": 6},
     "repair full": {"start": "random", "repair_after": (2,), "storage": "full", "n_topics": 6},
+    "topic axis": {"axis": "topics", "storage": "full", "noise": 0.1, "noise_passes": 2},
     "given": {
         "start_from": GivenTopics(LAMBDA, WORDS, "another"), "restarts": 2, "restart_passes": 1,
         "learn_priors": "alpha", "symmetric_alpha": True,

@@ -12,48 +12,64 @@ Word rows are in the order of the blocks: row i is word `word_ids[i]`, and block
 Source: Zhang et al., AISTATS 2019, Algorithm 3 and appendix A; Hoffman et al. 2013.
 """
 
-from collections.abc import Generator, Sequence
-from dataclasses import replace
+from collections.abc import Generator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
-from esvi_shm.config import FitConfig, choose, prior_vector
+from esvi_shm.config import FitConfig, prior_vector
 from esvi_shm.corpus.corpus import Corpus
 from esvi_shm.corpus.held import AnyCorpus
-from esvi_shm.errors import ParameterError, ParameterName
-from esvi_shm.families.contract import Arrays, Bound, Changes, Judge, Sizes
-from esvi_shm.families.lda import active, bound, exclusion, priors, repair, starts
-from esvi_shm.families.lda.repair import TRIAL_PASSES
+from esvi_shm.families.contract import Arrays, Bound, Judge
+from esvi_shm.families.lda import (
+    bound,
+    cut,
+    options,
+    priors,
+    repair,
+    starts,
+    tiling,
+    toy,
+)
+from esvi_shm.families.lda.cut import Sizes
 from esvi_shm.families.lda.schedule import Schedule
 from esvi_shm.families.lda.starts import _given
 from esvi_shm.families.lda.update import scratch_word_bytes
 from esvi_shm.families.lda.worker import Worker, find_storage
 from esvi_shm.shared.table import ArraySpec
 
-STORAGES = ("margins", "full", "topk")
-#: What `topk` does with the mass that it does not keep, and of how many topics it keeps one where
-#: no number is given.
-RESIDUALS, TOPICS_A_KEPT_ONE = ("spread", "drop"), 4
-INFERENCES = ("vb", "cvb0", "anneal")
 
+@dataclass
+class Learned:
+    """What a fit has found, as views of its arrays.
 
-class _Kept(Sequence[Changes]):
-    """Storage `topk` with each of these numbers kept; there may be as many as topics."""
+    Attributes
+    ----------
+    word_ids : int32 array, shape (V,)
+        The word of each row of lambda.
+    lambda_rows : float32 array, shape (V, K)
+    gamma_shards : list of float32 arrays, shapes (D_p, K)
+    alpha, eta : float64 arrays, shapes (K,) and (V,)
+        In the order of the topics and of the vocabulary.
+    """
 
-    def __init__(self, numbers: range) -> None:
-        self.numbers = numbers
-
-    def __len__(self) -> int:
-        return len(self.numbers)
-
-    def __getitem__(self, at: Any) -> Any:
-        return {"storage": "topk", "topk": self.numbers[at]}
+    word_ids: np.ndarray
+    lambda_rows: np.ndarray
+    gamma_shards: list[np.ndarray]
+    alpha: np.ndarray
+    eta: np.ndarray
 
 
 class Model:
     """LDA for one configuration and corpus size; see `families.contract.Family`."""
 
+    units = "documents"
+    cut = cut.Cut
+    toy = staticmethod(toy.toy)
+    check = staticmethod(options.check)
+    without_effect = staticmethod(options.without_effect)
+    storages = staticmethod(options.storages)
     commands: Sequence[str] = (
         "corpus_topics",
         "fold_in",
@@ -66,110 +82,37 @@ class Model:
         "sum_under_eta",
         "take_priors",
         "bound",
+        "tidy",
         *repair.COMMANDS,
     )
 
     @staticmethod
-    def check(config: FitConfig, has_judge: bool = True) -> None:
-        choose("inference", config.inference, INFERENCES)
-        choose("storage", config.storage or STORAGES[0], STORAGES)
-        if config.leave_out is not None:
-            choose("leave_out", config.leave_out, exclusion.CHOICES)
-        choose("residual", config.residual, RESIDUALS)
-        if config.topk is not None and config.topk > config.n_topics:
-            rule = f"must be at most the number of topics, {config.n_topics}"
-            raise ParameterError("topk", rule, config.topk)
-        choose("start", config.start, starts.known())
-        if config.seed_documents or config.seed_words or config.start_from is not None:
-            choose("start", config.start, starts.from_documents())
-        _given.check(config)
-        choose("learn_priors", config.learn_priors, priors.LEARNED)
-        prior_vector("alpha", config.alpha, config.n_topics)
-        priors.check(config, has_judge)
-        if config.inference == "anneal" and 0 < config.n_passes <= (config.cvb0_passes or 0):
-            # Refused: the name says that vb comes after, and its objective would not.
-            rule = f"must be less than the {config.n_passes} passes of anneal (cvb0 is without vb)"
-            raise ParameterError("cvb0_passes", rule, config.cvb0_passes)
-        schedule = Schedule(config)
-        for n in config.repair_after:
-            rules = {schedule.rule(i) for i in range(n - 1, n + TRIAL_PASSES)}
-            if len(rules) > 1:
-                rule = (
-                    f"must lie where the updates stay the same for {TRIAL_PASSES} passes: at or "
-                    f"after pass {schedule.n_passes + 1}"
-                )
-                raise ParameterError("repair_after", rule, n)
+    def n_units(data: Corpus) -> int:
+        return data.n_documents
 
     @staticmethod
-    def without_effect(config: FitConfig) -> list[tuple[Any, ...]]:
-        # Not refused: scripts give one set of options with each inference and number of passes.
-        found: list[tuple[Any, ...]] = []
-        n_passes = config.n_passes
-        if config.cvb0_passes is not None and config.inference != "anneal":
-            names = ParameterName("cvb0_passes"), ParameterName("inference")
-            found.append(("%s has no effect with %s %s", *names, config.inference))
-        if config.leave_out is not None and config.inference == "vb":
-            names = ParameterName("leave_out"), ParameterName("inference")
-            found.append(("%s has no effect with %s vb", *names))
-        if (config.temper_passes or 0) > n_passes:
-            found.append(
-                (
-                    "%s (%d) is more than %s (%d): the fit ends while it is tempered, short of its "
-                    "optimum", ParameterName("temper_passes"), config.temper_passes,
-                    ParameterName("n_passes"), n_passes,
-                )
-            )  # fmt: skip
-        for name in ("refold_after", "repair_after"):
-            late = [n for n in getattr(config, name) if n > n_passes]
-            if late:
-                numbers = ", ".join(map(str, late))
-                text = "%s %s has no effect in %d passes"
-                found.append((text, ParameterName(name), numbers, n_passes))
-        settled = Schedule(config).n_passes
-        if config.learn_priors != "none" and settled >= n_passes:
-            text = "%s %s has no effect: the updates settle after %d of %d passes"
-            name = ParameterName("learn_priors")
-            found.append((text, name, config.learn_priors, settled, n_passes))
-        if config.dense_passes is not None:
-            for other, value, takes_it in (
-                ("storage", config.storage, config.storage in (None, "margins")),
-                ("inference", config.inference, config.inference != "cvb0"),
-            ):
-                if not takes_it:
-                    names = ParameterName("dense_passes"), ParameterName(other)
-                    found.append(("%s has no effect with %s %s", *names, value))
-        if config.storage != "topk":
-            for name, default in (("topk", None), ("residual", RESIDUALS[0])):
-                if getattr(config, name) != default:
-                    names = ParameterName(name), ParameterName("storage")
-                    found.append(("%s has no effect with %s %s", *names, config.storage))
-        elif config.leave_out not in (None, "none"):
-            names = ParameterName("leave_out"), ParameterName("storage")
-            found.append(("%s has no effect with %s topk", *names))
-        if config.noise_passes and not config.noise:
-            names = ParameterName("noise_passes"), ParameterName("noise")
-            found.append(("%s has no effect without %s", *names))
-        return found
+    def choose_n_blocks(data: Corpus, config: FitConfig, n_workers: int) -> int:
+        if config.axis == "topics":
+            # The words are cut into as many blocks, which are dealt to the workers at rests.
+            n_blocks = config.n_blocks or cut.choose_n_groups(n_workers)
+            return min(n_blocks, data.n_words, config.n_topics)
+        return min(config.n_blocks or cut.choose_n_blocks(data, n_workers), data.n_words)
 
-    @staticmethod
-    def storages(config: FitConfig) -> tuple[Sequence[Changes], Sequence[Changes]]:
-        most = config.topk or -(-config.n_topics // TOPICS_A_KEPT_ONE)
-        # A number that is given is not open.
-        least = most if config.topk else 1
-        if config.storage is None:
-            kept = _Kept(range(most, least - 1, -1))
-            return [{"storage": "margins"}, {"storage": "full"}], kept
-        if config.storage == "topk":
-            return [{"topk": most}], _Kept(range(most - 1, least - 1, -1))
-        return [{}], []
+    def work(self, shard: Arrays) -> np.ndarray:
+        pairs = np.diff(shard["row_ptr"][shard["block_row_ptr"]])
+        if self.meets:  # a part of the topics finds work in all pairs
+            n_pairs, parts = int(pairs.sum()), np.arange(len(pairs) + 1)
+            return np.maximum(np.diff(n_pairs * parts // len(pairs)), min(n_pairs, 1))
+        return pairs
 
-    def check_corpus(self, corpus: Corpus) -> None:
-        _given.check_words(self.config, corpus)
+    def check_data(self, data: Corpus) -> None:
+        _given.check_words(self.config, data)
 
     def __init__(self, config: FitConfig, sizes: Sizes) -> None:
         self.check(config)
         self.config, self.sizes = config, sizes
         self.schedule = Schedule(config)
+        self.meets = config.axis == "topics"
         changes = (*config.refold_after, *config.repair_after)
         self.settles_after = max(self.schedule.n_passes, *changes, 0)
         self.alpha = prior_vector("alpha", config.alpha, config.n_topics)
@@ -180,8 +123,10 @@ class Model:
         P, V, B, K = s.n_workers, s.n_words, s.n_blocks, n_topics
         every, rest = "all workers", "home, while no block is out"
         repairs = repair.specs(s, n_topics) if self.config.repair_after else []
+        live = tiling.specs(s, n_topics) if self.config.dense_passes is not None else []
         return [
             *repairs,
+            *live,
             ArraySpec(
                 "lambda_", (V, K), np.float32, "the owner of the row's block",
                 "the owner; everyone while no block is out",
@@ -226,7 +171,7 @@ class Model:
             "word": s.shard_words[worker],
             "pair": s.shard_pairs[worker],
         }
-        n_kept = self.config.topk or -(-K // TOPICS_A_KEPT_ONE)
+        n_kept = self.config.topk or -(-K // options.TOPICS_A_KEPT_ONE)
         columns: dict[str, tuple[tuple[int, ...], Any]] = {
             "topic": ((K,), np.float32),
             "kept topic": ((n_kept,), np.min_scalar_type(K - 1)),
@@ -249,27 +194,31 @@ class Model:
                 specs.append(ArraySpec(f"kept_{name}", shape, dtype, own, own, kept))
         return specs
 
-    def scratch_bytes(self, most_words: int) -> int:
+    def scratch_bytes(self, largest_block: int) -> int:
         # What a visit needs (`update.make_scratch`), and float64 sums where its rows are many.
         n_topics = self.config.n_topics
         row = scratch_word_bytes(n_topics, self.schedule.leaves_out) + 8 * n_topics
         if self.config.dense_passes is not None:
-            row += active.word_bytes(n_topics)
-        return most_words * row
+            row += tiling.word_bytes(n_topics)
+        return largest_block * row
 
     def initialise(self, corpus: Arrays, shared: Arrays) -> None:
         shared["alpha"][:] = self.alpha
         shared["eta"][:] = self.eta[corpus["word_ids"]]
 
+    def begin_pass(self, shared: Arrays) -> None:
+        # What other workers read of pi during the pass: always the same, whoever is faster.
+        shared["pi_snapshot"][:] = shared["pi"]
+
     def start(
-        self, corpus: AnyCorpus, arrays: Arrays, shared: Arrays, restart: int = 0
+        self, held: AnyCorpus, arrays: Arrays, shared: Arrays, restart: int = 0
     ) -> Generator[str, bool, None]:
         config = replace(self.config, seed=self.config.start_seed(restart))
         shared["start_seed"][0] = config.seed
-        yield from starts.find(config.start).start(config, corpus, arrays, shared)
+        yield from starts.find(config.start).start(config, held, arrays, shared)
         yield "sum_documents"
         yield "sum_words"
-        shared["pi_snapshot"][:] = shared["pi"]
+        self.begin_pass(shared)
 
     def next_rest(self, n_passes: int) -> int | None:
         changes = (*self.config.refold_after, *self.config.repair_after)
@@ -287,7 +236,7 @@ class Model:
 
     def at_rest(
         self,
-        corpus: AnyCorpus,
+        held: AnyCorpus,
         arrays: Arrays,
         shared: Arrays,
         n_passes: int,
@@ -295,7 +244,7 @@ class Model:
     ) -> Generator[str | int, bool, dict[str, int]]:
         if n_passes in self.config.refold_after:
             # It frees documents that are stuck in their first topics.
-            shared["pi_snapshot"][:] = shared["pi"]
+            self.begin_pass(shared)
             yield "refold"
             yield "sum_documents"
             yield "sum_words"
@@ -304,10 +253,17 @@ class Model:
             decides = judge if self.schedule.cvb0(n_passes - 1) else None
             yield from priors.learn(self.config, arrays["word_ids"], shared, decides)
         if n_passes in self.config.repair_after:
-            return (yield from repair.script(self, corpus, arrays, shared, n_passes))
+            return (yield from repair.script(self, held, arrays, shared, n_passes))
         return {}
 
+    def topics_of(self, block: int) -> np.ndarray:
+        """The topics that travel as a block, int64, ascending."""
+        first, last = (self.config.n_topics * b // self.sizes.n_blocks for b in (block, block + 1))
+        return np.arange(first, last)
+
     def evaluate(self, shared: Arrays, n_passes: int) -> Generator[str, bool, Bound]:
+        if self.meets:
+            yield "tidy"
         yield "sum_documents"
         yield "sum_words"
         yield "bound"
@@ -322,6 +278,19 @@ class Model:
             self.schedule.cvb0(max(n_passes - 1, 0)),
             self.schedule.power(max(n_passes - 1, 0)),
         )
+
+    def judged(self, arrays: Arrays, shared: Arrays) -> tuple[Any, ...]:
+        return shared["lambda_"], arrays["word_ids"], shared["alpha"]
+
+    def prior_means(self, shared: Arrays) -> tuple[float, float]:
+        return float(shared["alpha"].mean()), float(shared["eta"].mean())
+
+    def learned(self, arrays: Mapping[str, Arrays]) -> Learned:
+        shared, word_ids = arrays["parameters"], arrays["corpus"]["word_ids"]
+        gamma = [arrays[f"state_{p}"]["gamma"] for p in range(self.sizes.n_workers)]
+        eta = np.empty_like(shared["eta"])
+        eta[word_ids] = shared["eta"]
+        return Learned(word_ids, shared["lambda_"], gamma, shared["alpha"].copy(), eta)
 
     def worker(
         self, worker: int, corpus: Arrays, shared: Arrays, shards: Sequence[Arrays], beat: Any

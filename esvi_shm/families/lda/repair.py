@@ -22,8 +22,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from esvi_shm.corpus.held import AnyCorpus
-from esvi_shm.families.contract import Arrays, Bound, Sizes
+from esvi_shm.families.contract import Arrays, Bound
 from esvi_shm.families.lda import likeness
+from esvi_shm.families.lda.cut import Sizes
 from esvi_shm.families.lda.likeness import STAYS, Likeness
 from esvi_shm.shared.table import ArraySpec
 

@@ -62,9 +62,10 @@ class Schedule:
         self.last_power = CVB0_POWER if config.inference == "cvb0" else 1.0
         if config.power is not None:
             self.last_power = config.power
-        # By its own new phi a pair of storage `topk` would leave out what is not kept.
-        default = "none" if config.storage == "topk" else "pair"
-        choice = default if config.storage == "topk" else config.leave_out or default
+        # By its own new phi a pair of storage `topk` would leave out what is not kept, and on the
+        # topic axis what is elsewhere.
+        without = config.storage == "topk" or config.axis == "topics"
+        choice = "none" if without else config.leave_out or "pair"
         self._left_out = exclusion.CHOICES.index(choice)
         self.leaves_out = self._left_out != exclusion.NONE and config.inference != "vb"
         self.strength = config.noise

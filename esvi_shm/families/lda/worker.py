@@ -9,7 +9,16 @@ import numpy as np
 
 from esvi_shm.corpus.shard import Shard
 from esvi_shm.families.contract import Arrays
-from esvi_shm.families.lda import active, bound, exclusion, margins, priors, repair
+from esvi_shm.families.lda import (
+    active,
+    bound,
+    exclusion,
+    margins,
+    priors,
+    repair,
+    tiling,
+    topic_axis,
+)
 from esvi_shm.families.lda.noise import visit_key
 from esvi_shm.families.lda.starts import _documents
 from esvi_shm.families.lda.update import Rule, make_scratch
@@ -22,6 +31,8 @@ if TYPE_CHECKING:
 FOLD_SWEEPS = 5
 #: The same where documents are folded in afresh during a fit, or into the topics of a model.
 REFOLD_SWEEPS = 15
+#: Passes after which a worker orders its topics anew, see `tiling`.
+ORDER_PASSES = 20
 
 
 def find_storage(name: str | None) -> ModuleType:
@@ -54,7 +65,8 @@ class Worker:
         live = shared["pi"]
         self.pi = (shared["pi_snapshot"] if model.config.deterministic else live, live)
         self.most_words = int(np.diff(self.shard.block_word_ptr).max(initial=0))
-        self.lists: active.Lists | None = None  # made when they are needed
+        self.lists: tiling.Lists | None = None  # made when they are needed
+        self.knows_live, self.order_after = False, 0
         self.scratch = make_scratch(
             most_words=self.most_words,
             most_pairs=int(np.diff(self.shard.row_ptr).max(initial=0)),
@@ -69,38 +81,70 @@ class Worker:
         self.own_blocks = range(worker, model.sizes.n_blocks, model.sizes.n_workers)
 
     def visit(self, block: int, pass_: int, want_entropy: bool) -> None:
+        self._take_rule_of(pass_)
+        tolerance = self.model.schedule.tolerance(pass_) if self.storage is margins else 0.0
+        if tolerance:
+            self._visit_active(block, pass_, tolerance, want_entropy)
+        else:
+            self._visit(
+                block, given=False, frozen=False, want_words=True, want_entropy=want_entropy
+            )
+
+    def visit_together(self, blocks: Sequence[int], pass_: int) -> None:
+        self._take_rule_of(pass_)
+        topics = np.concatenate([self.model.topics_of(block) for block in sorted(blocks)])
+        topic_axis.visit(
+            self.shard,
+            topics,
+            self.gamma,
+            self.shared["lambda_"],
+            self.phi,
+            self.shared["pi"],
+            self.rule,
+            self.worker,
+            self.scratch,
+        )
+
+    def _take_rule_of(self, pass_: int) -> None:
         schedule = self.model.schedule
         noise = schedule.noise(pass_)
         self.rule = self.rule._replace(
             cvb0=schedule.cvb0(pass_), power=schedule.power(pass_), noise=noise,
             leave_out=schedule.leave_out(pass_),
         )  # fmt: skip
-        tolerance = schedule.tolerance(pass_) if self.storage is margins else 0.0
         if noise > 0.0:
             key = visit_key(self.model.config.seed, pass_, self.worker)
             self.rule = self.rule._replace(noise_key=key)
-        if tolerance:
-            self._visit_active(block, tolerance, want_entropy)
-        else:
-            self._visit(
-                block, given=False, frozen=False, want_words=True, want_entropy=want_entropy
-            )
 
-    def _visit_active(self, block: int, tolerance: float, want_entropy: bool) -> None:
+    def _visit_active(self, block: int, pass_: int, tolerance: float, want_entropy: bool) -> None:
         if self.lists is None:
-            self.lists = active.make_lists(self.most_words, self.model.config.n_topics)
-        self.rule = self.rule._replace(tolerance=np.float32(tolerance))
+            n_topics, n_documents = self.model.config.n_topics, len(self.gamma)
+            self.lists = tiling.make_lists(self.most_words, n_documents, n_topics)
+        rule = self.rule = self.rule._replace(tolerance=np.float32(tolerance))
+        live, lambda_ = self.shared["live_topics"], self.shared["lambda_"]
+        if not self.knows_live:
+            tiling.find_live_documents(self.gamma, rule.alpha, rule.most_alpha, self.lists.live)
+            self.knows_live = True
+        if not self.shared["knows_live"][block]:
+            first, last = self._block_rows(block)
+            tiling.find_live_words(first, last, lambda_, rule.eta, live)
+            self.shared["knows_live"][block] = True
+        if pass_ >= self.order_after:
+            order, place = self.lists.order, self.lists.place
+            tiling.order_topics(self.gamma, rule.alpha, self.lists.live, order, place)
+            self.order_after = pass_ + ORDER_PASSES
         value = active.visit(
             self.shard,
             block,
             self.gamma,
-            self.shared["lambda_"],
+            lambda_,
             self.phi,
             self.pi,
-            self.rule,
+            rule,
             self.worker,
             want_entropy,
             self.scratch,
+            live,
             self.lists,
         )
         self.shared["entropy"][self.worker, block] = value if want_entropy else np.nan
@@ -108,6 +152,10 @@ class Worker:
     def _visit(
         self, block: int, given: bool, frozen: bool, want_words: bool, want_entropy: bool
     ) -> None:
+        # It may give a document or a word any topic.
+        self.knows_live = False
+        if "knows_live" in self.shared:
+            self.shared["knows_live"][block] = False
         value = self.storage.visit(
             self.shard,
             block,
@@ -126,6 +174,10 @@ class Worker:
         self.shared["entropy"][self.worker, block] = value if want_entropy else np.nan
 
     def command(self, name: str) -> None:
+        # Most set gamma or lambda, or what they are at where nothing is.
+        self.knows_live = False
+        if "knows_live" in self.shared:
+            self.shared["knows_live"][:] = False
         if self.repairer is not None and name in repair.COMMANDS:
             self.repairer.command(name)
         else:
@@ -216,6 +268,9 @@ class Worker:
             int(self.shared["start_seed"][0]),
             np.empty(self.model.config.n_topics),
         )
+
+    def _tidy(self) -> None:
+        topic_axis.tidy(self.shard, self.phi, self.shared["entropy"][self.worker])
 
     def _sum_documents(self) -> None:
         self.storage.sum_documents(self.shard, self.gamma, self.phi, self.shared["alpha"])

@@ -4,13 +4,21 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from scipy.special import digamma
 
 from esvi_shm.config import FitConfig
-from esvi_shm.families.lda import active
+from esvi_shm.families.lda import tiling
 from esvi_shm.families.lda.schedule import Schedule
 from tests.families.lda.play import assert_sums_hold, bound_noise, cases, look, play
 from tests.families.lda.test_invariants import assert_within_priors
 from tests.naive import responsibilities
+
+
+def factors_of(x):
+    """E of a row relative to its largest; what `exp_digamma_row` takes for 0 is 0."""
+    logs = digamma(x)
+    factors = np.exp(logs - logs.max())
+    return np.where(factors < 1e-19, 0.0, factors)
 
 
 def visit_naively(fit, counts, block, tolerance):
@@ -23,37 +31,43 @@ def visit_naively(fit, counts, block, tolerance):
     gamma, lambda_ = seen.gamma.copy(), seen.lambda_.copy()
     phi_doc, phi_word = seen.phi_doc.copy(), seen.phi_word.copy()
     pi = lambda_.sum(axis=0)
-    lives = {}
+    inverse_pi = np.exp(digamma(pi).min() - digamma(pi))
+    lives, beta, edge = {}, {}, {}
     for v, prior in zip(words, eta, strict=True):
         above = lambda_[v] - prior
-        lives[v] = above > active.WORD_CUT * above.max()
+        lives[v] = above > tiling.WORD_CUT * above.max()
         left = np.where(lives[v], 0.0, phi_word[0, v])
         lambda_[v] -= left
         phi_word[0, v] -= left
+        *row, edge[v] = factors_of(np.append(lambda_[v], prior))
+        beta[v] = np.array(row) * inverse_pi
+        if lives[v].all() or edge[v] > tiling.EDGE_CUT * beta[v][lives[v]].sum():
+            lives[v], edge[v] = np.ones_like(lives[v]), 0.0
     start, entropy = lambda_.copy(), 0.0
     new_word = np.zeros_like(phi_word[0])
+    ways = [0, 0, 0]
     for d in range(len(counts)):
         present = [v for v in words if counts[d, v] > 0]
         if not present:
             continue
         above = gamma[d] - alpha
-        own = above > active.DOCUMENT_CUT * above.max()
+        own = above > min(tiling.DOCUMENT_CUT * above.max(), tiling.TOKENS_CUT)
         left = np.where(own, 0.0, phi_doc[d, block])
         gamma[d] -= left
         phi_doc[d, block] -= left
         all_phi = responsibilities(gamma[d], start[present], pi)
         new = np.zeros(len(alpha))
-        beyond = max([alpha.max(), *gamma[d][~own]])
-        theta = responsibilities(
-            np.append(gamma[d], beyond), np.ones((1, len(alpha) + 1)), np.ones(len(alpha) + 1)
-        )[0]
+        *theta, beyond = factors_of(np.append(gamma[d], max([alpha.max(), *gamma[d][~own]])))
+        theta, beyond = np.array(theta), 0.0 if own.all() else beyond
         for v, phi in zip(present, all_phi, strict=True):
-            # In units of E(gamma): what is outside is at most E(beyond) B.
-            ratio = np.where(lives[v], phi / theta[:-1], 0.0)
-            inside, outside = phi[lives[v] & own].sum(), theta[-1] * ratio.sum()
-            topics = lives[v].copy()
-            if own.all() or outside <= tolerance * inside:
-                topics &= own
+            all_left_out = edge[v] * (theta[own] @ inverse_pi[own] + beyond * inverse_pi.sum())
+            topics, way = lives[v] & own, 0
+            left_out = beyond * beta[v][lives[v]].sum() + all_left_out
+            if left_out > tolerance * (theta * beta[v])[topics].sum():
+                topics, way = lives[v], 1
+                if all_left_out > tolerance * (theta * beta[v])[topics].sum():
+                    topics, way = np.ones_like(own), 2
+            ways[way] += 1
             phi = np.where(topics, phi, 0.0) / phi[topics].sum()
             new += counts[d, v] * phi
             new_word[v] += counts[d, v] * phi
@@ -62,28 +76,23 @@ def visit_naively(fit, counts, block, tolerance):
         phi_doc[d, block] = new
     lambda_[words] += new_word[words] - phi_word[0, words]
     phi_word[0, words] = new_word[words]
-    return gamma, lambda_, phi_doc, phi_word, entropy
+    return (gamma, lambda_, phi_doc, phi_word, entropy), ways
 
 
-@settings(max_examples=60)
-@given(
-    seed=st.integers(0, 2**32 - 1),
-    n_topics=st.sampled_from([1, 2, 15, 16, 17, 60, 200]),
-    tolerance=st.sampled_from([1e-6, 1e-3, 0.3]),
-    alpha=st.sampled_from([0.02, 0.1, 1.0]),
-)
-def test_a_visit_is_the_naive_one(seed, n_topics, tolerance, alpha):
+def poisson(seed, shape=(12, 15)):
     random = np.random.default_rng(seed)
-    counts = random.poisson(random.gamma(0.3, 2.0, (12, 15))).astype(np.float32)
+    counts = random.poisson(random.gamma(0.3, 2.0, shape)).astype(np.float32)
     counts[0, 0] = 1
-    fit = play(counts, n_topics=n_topics, n_blocks=2, alpha=alpha, seed=seed, dense_passes=2)
-    for _ in range(3):
-        fit.run_pass()
-    fit.bound()
-    worker = fit.workers[0]
-    for block in range(2):
-        expected = visit_naively(fit, counts, block, tolerance)
-        worker._visit_active(block, tolerance, want_entropy=True)
+    return counts
+
+
+def assert_visits_are_naive(fit, counts, tolerance):
+    """Visit each block; returns how many pairs were updated over few, more and all topics."""
+    ways = np.zeros(3, int)
+    for block in range(fit.sizes.n_blocks):
+        expected, of_block = visit_naively(fit, counts, block, tolerance)
+        ways += of_block
+        fit.workers[0]._visit_active(block, fit.passes, tolerance, want_entropy=True)
         seen = look(fit, counts)
         near = {"rtol": 2e-4, "atol": 2e-4 * (1 + counts.max())}
         for name, value in zip(
@@ -93,6 +102,90 @@ def test_a_visit_is_the_naive_one(seed, n_topics, tolerance, alpha):
         assert fit.shared["entropy"][0, block] == pytest.approx(
             expected[4], rel=1e-3, abs=1e-3 * float(1 + counts.sum())
         )
+    return ways
+
+
+@settings(max_examples=60)
+@given(
+    seed=st.integers(0, 2**32 - 1),
+    n_topics=st.sampled_from([1, 2, 8, 9, 16, 60, 200, 600]),
+    tolerance=st.sampled_from([1e-6, 1e-3, 0.3]),
+    alpha=st.sampled_from([0.02, 0.1, 1.0]),
+    eta=st.sampled_from([0.01, 0.05, 0.5]),
+)
+def test_a_visit_is_the_naive_one(seed, n_topics, tolerance, alpha, eta):
+    counts = poisson(seed)
+    fit = play(
+        counts, n_topics=n_topics, n_blocks=2, alpha=alpha, eta=eta, seed=seed, dense_passes=2
+    )
+    for _ in range(3):
+        fit.run_pass()
+    fit.bound()
+    assert_visits_are_naive(fit, counts, tolerance)
+
+
+def test_pairs_are_updated_over_as_many_topics_as_they_need():
+    ways = np.zeros(3, int)
+    for alpha, eta, tolerance in ((0.1, 0.05, 1e-3), (0.1, 0.08, 1e-12), (1.0, 0.05, 1e-6)):
+        counts = poisson(3)
+        fit = play(counts, n_topics=60, n_blocks=2, alpha=alpha, eta=eta, dense_passes=2)
+        for _ in range(3):
+            fit.run_pass()
+        fit.bound()
+        ways += assert_visits_are_naive(fit, counts, tolerance)
+    assert (ways > 4).all()
+
+
+def test_the_order_of_topics_changes_nothing():
+    counts, options = poisson(5), {"n_topics": 60, "n_blocks": 2, "dense_passes": 1}
+    fits = [play(counts, **options) for _ in range(2)]
+    for fit in fits:
+        fit.run_pass()
+    random = np.random.default_rng(0)
+    for _ in range(4):
+        fits[0].run_pass()
+        lists = fits[1].workers[0].lists
+        if lists is not None:
+            order = random.permutation(60).astype(np.int32)
+            lists.order[:60] = order
+            lists.place[order] = np.arange(60)
+        fits[1].run_pass()
+    for name in ("gamma", "lambda_", "phi_doc", "phi_word"):
+        one, other = (getattr(look(fit, counts), name) for fit in fits)
+        np.testing.assert_allclose(one, other, rtol=1e-4, atol=1e-4, err_msg=name)
+
+
+def test_topics_of_the_same_documents_share_a_tile():
+    """Forty topics, of which those that are equal modulo 5 live in the same documents."""
+    gamma = np.full((50, 40), 0.1, np.float32)
+    for d in range(50):
+        gamma[d, d % 5 :: 5] += 3
+    alpha, live = np.full(40, 0.1, np.float32), np.zeros((50, 1), np.int64)
+    order, place = np.full(40, -1, np.int32), np.zeros(40, np.int32)
+    tiling.find_live_documents(gamma, alpha, alpha[0], live)
+    tiling.order_topics(gamma, alpha, live, order, place)
+    np.testing.assert_array_equal(np.sort(order), np.arange(40))
+    np.testing.assert_array_equal(order[place], np.arange(40))
+    assert all(len(set(tile % 5)) == 1 for tile in order.reshape(-1, 8))
+
+
+def test_what_is_live_is_found_again_after_passes_of_all_topics():
+    counts = poisson(7)
+    fit = play(counts, n_topics=30, n_blocks=3, dense_passes=0, refold_after=(2,))
+    for _ in range(2):
+        fit.run_pass()
+    fit.rest(2)
+    for _ in range(2):
+        fit.run_pass()
+        live = fit.workers[0].lists.live
+        bits = np.unpackbits(live.view(np.uint8), axis=1, bitorder="little")[:, :30]
+        above = fit.gamma - fit.shared["alpha"] > 1e-4
+        assert not (above & (bits == 0)).any()
+        shared = fit.shared["live_topics"].view(np.uint8)
+        bits = np.unpackbits(shared, axis=1, bitorder="little")[:, :30]
+        above = fit.shared["lambda_"] - fit.shared["eta"][:, None] > 1e-4
+        assert not (above & (bits == 0)).any()
+        assert bits.mean() < 0.9
 
 
 @given(case=cases(), dense_passes=st.integers(0, 2))
