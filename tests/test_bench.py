@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 from scipy.special import gammaln, psi
 
-from bench import common, published, score
+from bench import common, plan, published, score
+from esvi_shm import simulate
 from esvi_shm.corpus.corpus import Corpus
 
 K, ALPHA, ETA = 3, 0.3, 0.07
@@ -140,6 +141,19 @@ def test_each_benchmark_runs(name, tiny, capsys):
         assert saved["results"]["largest_difference"] < 0.02
         bounds = saved["results"]["bound_per_token"]
         assert bounds["esvi_shm"] == pytest.approx(bounds["scikit-learn"], abs=1e-3)
+
+
+@pytest.mark.slow
+def test_the_plan_is_what_a_fit_holds(tmp_path):
+    """Within a tenth, for each storage, where arrays and processes both count."""
+    sizes = ["--documents=3000", "--words=6000", "--tokens=400000", "--topics=16"]
+    corpus = str(tmp_path / "drawn.npz")
+    assert simulate.main([*sizes, "--quiet", corpus]) == 0
+    plan.main([corpus, "--passes=2", "--workers", "1", "2", "--out", str(tmp_path)])
+    rows = json.loads((tmp_path / "plan-drawn.json").read_text())["results"]["rows"]
+    assert len(rows) == 6
+    assert {row["storage"] for row in rows if row["shared"] > row["measured"] / 5} > {"full"}
+    assert {row["storage"]: row["off"] for row in rows if abs(row["off"]) > plan.TARGET} == {}
 
 
 @pytest.mark.slow
