@@ -45,8 +45,17 @@ PARTS = 16
 LEAST_POINTS, LEAST_VALUES = 64, 8
 #: Blocks for each worker, where there are several: who is waiting finds one.
 BLOCKS_PER_WORKER = 2
+#: Of so many components storage `topk` keeps one, where no number is given.
+COMPONENTS_A_KEPT_ONE = 4
 #: Components with fewer points than this are reported as dead.
 DEAD = 0.5
+
+
+def kept_of(config: FitConfig) -> int | None:
+    """How many responsibilities of a point are kept; None: all."""
+    if config.storage == "topk" and config.topk is None:
+        return max(1, config.n_topics // COMPONENTS_A_KEPT_ONE)
+    return config.topk
 
 
 class Mixture:
@@ -65,7 +74,7 @@ class Mixture:
     _NOT_OURS = (
         "inference", "cvb0_passes", "temper_passes", "power", "leave_out", "refold_after", "noise",
         "noise_passes", "dense_passes", "repair_after", "alpha", "eta", "learn_priors",
-        "symmetric_alpha", "storage", "axis", "residual", "seed_documents", "start_from",
+        "symmetric_alpha", "axis", "residual", "seed_documents", "start_from",
         "seed_words", "patience",
     )  # fmt: skip
 
@@ -85,12 +94,16 @@ class Mixture:
         if options.means is not None and options.means.shape[:1] != (config.n_topics,):
             rule = f"must have a row for each of the {config.n_topics} components"
             raise ParameterError("means", rule, options.means.shape)
+        if config.storage is not None:
+            choose("storage", config.storage, ("full", "topk"))
         if config.topk is not None:
+            if config.storage == "full":
+                raise ParameterError("topk", "has no meaning with storage full", config.topk)
             if config.topk > config.n_topics:
                 rule = f"must be at most the number of components, {config.n_topics}"
                 raise ParameterError("topk", rule, config.topk)
-            if options.strict:
-                raise ParameterError("topk", "does not go with strict", config.topk)
+        if options.strict and kept_of(config) is not None:
+            raise ParameterError("storage", "must be full where strict is asked for", "topk")
         if options.strict and config.n_blocks and config.n_topics < 2 * config.n_blocks:
             rule = f"must be at most {config.n_topics // 2}: strict takes two components a block"
             raise ParameterError("n_blocks", rule, config.n_blocks)
@@ -104,7 +117,11 @@ class Mixture:
 
     @staticmethod
     def storages(config: FitConfig) -> tuple[Sequence[Changes], Sequence[Changes]]:
-        return [{}], []
+        if config.storage is not None or config.topk is not None or options_of(config).strict:
+            return [{"storage": "full" if kept_of(config) is None else "topk"}], []
+        # A half of them, each with its number, takes as much as all.
+        halves = [config.n_topics >> i for i in range(2, config.n_topics.bit_length())]
+        return [{"storage": "full"}], [{"storage": "topk", "topk": n} for n in halves]
 
     @staticmethod
     def n_units(data: Points) -> int:
@@ -137,7 +154,7 @@ class Mixture:
         points = Points(np.array([[0.0], [1.0], [0.0], [1.0]], np.float32))
         # Whether the points are sparse is not known here.
         kernels.try_sparse(cls.kind.size_of(1, options)[1])
-        topk = None if config.topk is None else 2
+        topk = None if kept_of(config) is None else 2
         small = replace(
             config, topk=topk, n_topics=4, n_workers=1, n_blocks=1, start="random", mixture=options
         )
@@ -149,7 +166,7 @@ class Mixture:
     def __init__(self, config: FitConfig, sizes: Sizes) -> None:
         self.check(config)
         self.config, self.sizes, self.options = config, sizes, options_of(config)
-        self.K = config.n_topics
+        self.K, self.kept = config.n_topics, kept_of(config)
         self.a0 = self.options.weight_concentration_prior or 1.0 / self.K
         self.block_bounds = np.linspace(0, self.K, sizes.n_blocks + 1).astype(np.int64)
         self.n_statistics, self.dtype = self.kind.size_of(sizes.n_features, self.options)
@@ -218,9 +235,9 @@ class Mixture:
 
     def shard_specs(self, worker: int) -> list[ArraySpec]:
         own, rest = "worker p", "worker p; everyone at rest"
-        shape = (self.sizes.shard_points[worker], self.config.topk or self.K)
+        shape = (self.sizes.shard_points[worker], self.kept or self.K)
         specs = [ArraySpec("z", shape, np.float32, own, rest, "responsibilities")]
-        if self.config.topk is not None:
+        if self.kept is not None:
             specs.append(ArraySpec("ids", shape, np.int32, own, rest, "components of those in z"))
         return specs
 
@@ -296,7 +313,8 @@ class Mixture:
         prior = {name: corpus[f"prior_{name}"].copy() for name in shapes}
         states = [arrays[f"state_{p}"] for p in range(self.sizes.n_workers)]
         z, ids = [s["z"] for s in states], [s.get("ids") for s in states]
-        return Learned(shared["statistics"], prior, corpus["centre"].copy(), z, ids)
+        centre, order = corpus["centre"].copy(), corpus["order"]
+        return Learned(shared["statistics"], prior, centre, order, z, ids)
 
     def worker(
         self, worker: int, corpus: Arrays, shared: Arrays, shards: Sequence[Arrays], beat: Any

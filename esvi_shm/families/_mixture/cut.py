@@ -1,8 +1,11 @@
 """How points are cut: into shards of equal length, and these into a chunk for each block.
 
-segment       holds
-corpus        prior, centre, log h of the points
-shard_<p>     the points of worker p: centred, or as sparse t(x)
+    segment       holds
+    corpus        prior, centre, log h of the points, their order
+    shard_<p>     the points of worker p: centred, or as sparse t(x)
+
+They are shuffled first: in files they often lie by class, and chunks of one class after the other
+lead to poorer optima.
 """
 
 from collections.abc import Mapping
@@ -43,7 +46,7 @@ def options_of(config: FitConfig) -> MixtureOptions:
 
 
 class HeldPoints:
-    """The points of a fit, read back from its shards, in the coordinates of the fit."""
+    """The points of a fit, read back from its shards, in its coordinates and order."""
 
     def __init__(self, points: Points, rows: Any) -> None:
         self.name, self.n_points, self.n_features = points.name, points.n_points, points.n_features
@@ -69,7 +72,10 @@ class Cut:
         self.centre = kind.centre(points, options)
         self.kind = kind(points.n_features, options, self.prior)
         self.bounds = np.linspace(0, points.n_points, P + 1).astype(np.int64)
-        self.features = self.kind.sparse_features(points.values) if points.is_sparse else None
+        self.order = np.random.default_rng(config.seed).permutation(points.n_points)
+        self.features = None
+        if points.is_sparse:
+            self.features = self.kind.sparse_features(points.values)[self.order]
         values = [0] * P
         if self.features is not None:
             values = np.diff(self.features.indptr[self.bounds]).tolist()
@@ -86,11 +92,13 @@ class Cut:
             ArraySpec(f"prior_{name}", array.shape, np.float64, home, every, "of the prior")
             for name, array in self.prior.items()
         ]
-        D, P = self.sizes.n_features, self.sizes.n_workers
+        s = self.sizes
+        D, P = s.n_features, s.n_workers
         return [
             *prior,
             ArraySpec("centre", (D,), np.float64, home, every, "taken off all points"),
             ArraySpec("log_base", (1,), np.float64, home, every, "log h of all points"),
+            ArraySpec("order", (s.n_points,), np.int64, home, every, "the points, as dealt out"),
             ArraySpec("point_bounds", (P + 1,), np.int64, home, every, "shards' points"),
         ]
 
@@ -115,6 +123,7 @@ class Cut:
             corpus[f"prior_{name}"][:] = array
         corpus["centre"][:] = self.centre
         corpus["point_bounds"][:] = self.bounds
+        corpus["order"][:] = self.order
         for first in range(0, data.n_points, _ROWS):
             part = data.values[first : first + _ROWS]
             corpus["log_base"] += self.kind.log_base(part).sum()
@@ -124,7 +133,7 @@ class Cut:
             shard["chunk_bounds"][:] = np.linspace(0, hi - lo, self.sizes.n_blocks + 1)
             if self.features is None:
                 for first in range(lo, hi, _ROWS):
-                    part = data.values[first : min(first + _ROWS, hi)]
+                    part = data.values[self.order[first : min(first + _ROWS, hi)]]
                     shard["x"][first - lo : first - lo + len(part)] = part - self.centre
             else:
                 ptr = self.features.indptr

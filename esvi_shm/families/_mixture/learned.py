@@ -15,6 +15,8 @@ class Learned:
         Row 0: points of each component.
     prior : dict of float64 arrays
     centre : float64 array, shape (D,)
+    order : int64 array, shape (N,)
+        The points, as they were dealt out to the workers.
     responsibilities : list of float32 arrays, shapes (N_p, K), or (N_p, C)
     kept : list of int32 arrays, shapes (N_p, C), or of None
         The components of these, where only the C largest are kept.
@@ -23,13 +25,15 @@ class Learned:
     statistics: np.ndarray
     prior: dict[str, np.ndarray]
     centre: np.ndarray
+    order: np.ndarray
     responsibilities: list[np.ndarray]
     kept: list[np.ndarray | None]
 
     def labels(self) -> np.ndarray:
         """The most probable component of each point, int32, shape (N,)."""
-        found = []
+        labels, found = np.empty(len(self.order), np.int32), []
         for z, ids in zip(self.responsibilities, self.kept, strict=True):
             best = z.argmax(axis=1)
             found.append(best if ids is None else ids[np.arange(len(z)), best])
-        return np.concatenate(found).astype(np.int32)
+        labels[self.order] = np.concatenate(found)
+        return labels

@@ -38,7 +38,7 @@ def play(x, family: str = "gaussian", n_topics: int = 3, **given) -> SerialFit:
 
 
 def responsibilities(fit: SerialFit) -> np.ndarray:
-    """z of all points."""
+    """z of all points, in their order."""
     rows = []
     for shard in fit.shards:
         z = shard["z"]
@@ -46,7 +46,9 @@ def responsibilities(fit: SerialFit) -> np.ndarray:
             z = np.zeros((len(z), fit.config.n_topics), np.float32)
             np.put_along_axis(z, shard["ids"].astype(int), shard["z"], axis=1)
         rows.append(z)
-    return np.concatenate(rows)
+    z = np.concatenate(rows)
+    z[fit.corpus_arrays["order"]] = z.copy()
+    return z
 
 
 def bounds(fit: SerialFit, n_passes: int, order=None) -> list[float]:
