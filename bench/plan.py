@@ -2,10 +2,10 @@
 
     python -m esvi_shm.fit DOCWORD --topics 128 --storage S --workers P
 
-The plan is that of the log (`--log-json`). Measured is the shared arrays once and the largest sum
-of the anonymous pages of all processes (the tracker of segments among them), looked at from
-outside every few milliseconds from the moment when the plan is made: what reading the corpus took
-is shown beside it. Kernels are compiled before by a run of each kind that does not count.
+The plan is that of the log (`--log-json`). Measured is the largest sum of the shared
+arrays once and the anonymous pages of all processes (the tracker of segments among them), looked
+at from outside every few milliseconds from the moment when the plan is made: what reading the
+corpus took is shown beside it. Kernels are compiled before by a run that does not count.
 """
 
 import argparse
@@ -28,27 +28,51 @@ LOOK = 0.01
 MIB = 2**20
 
 
-def anonymous_bytes(process: psutil.Process) -> list[int]:
-    """Anonymous pages of a process and of each of its children, now."""
-    found = []
+def pages_of(process: psutil.Process, kind: str) -> int:
+    """Bytes of one kind of pages of a process, now."""
+    for line in Path(f"/proc/{process.pid}/status").read_text().splitlines():
+        if line.startswith(f"{kind}:"):
+            return int(line.split()[1]) * 1024
+    return 0
+
+
+def held_bytes(process: psutil.Process, shared: int) -> tuple[int, list[int]]:
+    """What a fit holds now: in all, and of its own in each process.
+
+    The shared arrays are all there once there are workers. Until then they are what the main
+    process has filled of them.
+    """
+    own, has_workers = [0], False
+    filled = 0
     try:
         ours = Path(f"/proc/{process.pid}/cmdline").read_bytes()
-        for one in (process, *process.children(recursive=True)):
-            # A child that has not yet become another program has its parent's pages.
-            if one is not process and Path(f"/proc/{one.pid}/cmdline").read_bytes() == ours:
-                continue
-            for line in Path(f"/proc/{one.pid}/status").read_text().splitlines():
-                if line.startswith("RssAnon:"):
-                    found.append(int(line.split()[1]) * 1024)
+        own, filled = [pages_of(process, "RssAnon")], pages_of(process, "RssShmem")
+        for child in process.children():
+            name = Path(f"/proc/{child.pid}/cmdline").read_bytes()
+            if name != ours:  # else it is not yet another program, and has its parent's pages
+                own.append(pages_of(child, "RssAnon"))
+                has_workers |= b"runtime.worker" in name
     except (psutil.Error, OSError):
         pass  # it ended just now
-    return found
+    return sum(own) + (shared if has_workers else filled), own
 
 
 def events_of(log: Path) -> list[dict[str, Any]]:
     """The whole lines of a log so far."""
     text = log.read_text() if log.exists() else ""
     return [json.loads(line) for line in text.splitlines(keepends=True) if line.endswith("\n")]
+
+
+def processor_seconds(process: psutil.Process) -> dict[int, float]:
+    """Seconds that each child of a process has computed so far."""
+    found = {}
+    try:
+        for one in process.children():
+            times = one.cpu_times()
+            found[one.pid] = times.user + times.system
+    except psutil.Error:
+        pass
+    return found
 
 
 def run(command: list[str]) -> str:
@@ -63,27 +87,30 @@ def watch(command: list[str], log: Path) -> dict[str, Any]:
     """Run a fit and look at its processes; bytes."""
     process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
     watched = psutil.Process(process.pid)
-    reading, fitting, parts = 0, 0, list[int]()
+    reading = fitting = shared = 0
+    parts, computed = list[int](), dict[int, float]()
     while process.poll() is None:
-        now = anonymous_bytes(watched)
-        if any(event["event"] == "plan" for event in events_of(log)):
-            if sum(now) > fitting:
-                fitting, parts = sum(now), now
-        else:
-            reading = max(reading, sum(now))
+        if not shared:
+            shared = sum(e["total_bytes"] for e in events_of(log) if e["event"] == "plan")
+        now, own = held_bytes(watched, shared)
+        computed |= processor_seconds(watched)
+        if not shared:
+            reading = max(reading, now)
+        elif now > fitting:
+            fitting, parts = now, own
         time.sleep(LOOK)
     assert process.stderr is not None
     if process.returncode != 0:
         raise RuntimeError(f"{' '.join(command)}:\n{process.stderr.read().decode()}")
     events = {event["event"]: event for event in events_of(log)}
-    shared = events["plan"]["total_bytes"]
     return {
         "planned": events["plan"]["peak_bytes"],
-        "measured": shared + fitting,
+        "measured": fitting,
         "reported": events["summary"]["peak_rss_bytes"],
         "shared": shared,
         "own": parts,
         "reading": reading,
+        "processor_seconds": sum(computed.values()),
     }
 
 

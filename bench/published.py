@@ -4,8 +4,9 @@
 
 The corpus is drawn by `python -m esvi_shm.simulate --like NAME --scale S` into a temporary folder,
 which takes 8 bytes a pair twice while it is written, and fitted by `python -m esvi_shm.fit`, the
-bound evaluated at the end only. Seconds of fitting are those the fit reports (start and passes);
-the peak is the larger one of reading and fitting, of all processes, as `bench.plan` counts it.
+bound evaluated at the end only. Seconds of fitting are those the fit reports (start and passes).
+What its workers computed, from their start to their end, says how far the machine's load stretched
+them. The peak is the larger one of reading and fitting, of all processes, as `bench.plan` counts.
 Kernels are compiled before by a fit of a few documents, which does not count.
 """
 
@@ -100,7 +101,8 @@ def main(arguments: list[str] | None = None) -> None:
     )
     print(
         f"read in {found['read_seconds']:.1f} s, fitted in {found['fit_seconds']:.1f} s "
-        f"({found['pairs_per_second'] / 1e6:.2f} million pairs/s), in all {found['seconds']:.1f} s"
+        f"({found['pairs_per_second'] / 1e6:.2f} million pairs/s; the workers computed for "
+        f"{found['processor_seconds']:.1f} s), in all {found['seconds']:.1f} s"
     )
     print(
         f"peak {found['peak'] / gib:.2f} GiB: reading {found['reading'] / gib:.2f}, fitting "

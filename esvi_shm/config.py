@@ -316,8 +316,6 @@ class FitConfig:
                 raise ParameterError("seed_documents", rule, self.seed_documents)
         if not isinstance(self.start_from, GivenTopics | None):
             raise ParameterError("start_from", "must be GivenTopics", self.start_from)
-        if not isinstance(self.mixture, MixtureOptions | None):
-            raise ParameterError("mixture", "must be MixtureOptions", self.mixture)
         if self.max_memory is not None:
             n_bytes = size_in_bytes("max_memory", self.max_memory)
             object.__setattr__(self, "max_memory", n_bytes)
@@ -325,6 +323,8 @@ class FitConfig:
             if not isinstance(self.scratch, str | os.PathLike):
                 raise ParameterError("scratch", "must be the path of a folder", self.scratch)
             object.__setattr__(self, "scratch", os.fspath(self.scratch))
+        if not isinstance(self.mixture, MixtureOptions | None):
+            raise ParameterError("mixture", "must be MixtureOptions", self.mixture)
         self._check_seed_words()
         for name in ("alpha", "eta"):
             self._check_prior(name, getattr(self, name))

@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 from scipy.special import gammaln, psi
 
-from bench import common, published, score
+from bench import common, plan, published, score
+from esvi_shm import simulate
 from esvi_shm.corpus.corpus import Corpus
 
 K, ALPHA, ETA = 3, 0.3, 0.07
@@ -142,6 +143,33 @@ def test_each_benchmark_runs(name, tiny, capsys):
         assert bounds["esvi_shm"] == pytest.approx(bounds["scikit-learn"], abs=1e-3)
 
 
+@pytest.mark.slow
+def test_the_plan_is_what_a_fit_holds(tmp_path):
+    """Within a tenth, for each storage, where arrays and processes both count."""
+    sizes = ["--documents=3000", "--words=6000", "--tokens=400000", "--topics=16"]
+    corpus = str(tmp_path / "drawn.npz")
+    assert simulate.main([*sizes, "--quiet", corpus]) == 0
+    plan.main([corpus, "--passes=2", "--workers", "1", "2", "--out", str(tmp_path)])
+    rows = json.loads((tmp_path / "plan-drawn.json").read_text())["results"]["rows"]
+    assert len(rows) == 6
+    assert {row["storage"] for row in rows if row["shared"] > row["measured"] / 5} > {"full"}
+    assert {row["storage"]: row["off"] for row in rows if abs(row["off"]) > plan.TARGET} == {}
+
+
+@pytest.mark.slow
+def test_a_published_size_is_drawn_and_fitted(tmp_path, capsys):
+    arguments = ["--like=nytimes", "--scale=0.0005", "--topics=4", "--passes=2", "--workers=1"]
+    published.main([*arguments, "--out", str(tmp_path), "--folder", str(tmp_path)])
+    found = json.loads((tmp_path / "published-nytimes.json").read_text())["results"]
+    assert found["n_documents"] == 149
+    assert found["pairs_per_second"] > 0
+    assert found["peak"] > found["shared"] > 0
+    assert "million pairs/s" in capsys.readouterr().out
+    published.main([*arguments, "--folder", str(tmp_path), "--plan"])
+    assert "peak, about" in capsys.readouterr().out
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["published-nytimes.json"]
+
+
 def test_the_benchmark_of_mixtures_runs(tmp_path, capsys):
     pytest.importorskip("matplotlib", reason="an optional extra: pip install esvi_shm[bench]")
     pytest.importorskip("threadpoolctl", reason="an optional extra: pip install esvi_shm[bench]")
@@ -160,20 +188,6 @@ def test_the_benchmark_of_mixtures_runs(tmp_path, capsys):
     assert bounds[2] == pytest.approx(bounds[3], rel=0.05)
     assert (tmp_path / "mixtures-gmm_tiny.png").exists()
     assert "3 features" in capsys.readouterr().out  # the constant one is left out
-
-
-@pytest.mark.slow
-def test_a_published_size_is_drawn_and_fitted(tmp_path, capsys):
-    arguments = ["--like=nytimes", "--scale=0.0005", "--topics=4", "--passes=2", "--workers=1"]
-    published.main([*arguments, "--out", str(tmp_path), "--folder", str(tmp_path)])
-    found = json.loads((tmp_path / "published-nytimes.json").read_text())["results"]
-    assert found["n_documents"] == 149
-    assert found["pairs_per_second"] > 0
-    assert found["peak"] > found["shared"] > 0
-    assert "million pairs/s" in capsys.readouterr().out
-    published.main([*arguments, "--folder", str(tmp_path), "--plan"])
-    assert "peak, about" in capsys.readouterr().out
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["published-nytimes.json"]
 
 
 @pytest.mark.parametrize("name", RUNS)

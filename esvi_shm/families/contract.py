@@ -214,8 +214,11 @@ class Family(Protocol):
         several rests are added up.
         """
 
-    def ending(self, n_passes: int) -> dict[str, Any]:
-        """By what rule the last of so many passes was made: what inference later needs to know."""
+    def ending(self, n_passes: int, held: Any, arrays: Mapping[str, Arrays]) -> dict[str, Any]:
+        """By what rule the last of so many passes was made, and what it was worth.
+
+        Inference needs to know later. `held` as for `start`; `arrays` by segment.
+        """
 
     def evaluate(self, shared: Arrays, n_passes: int) -> Generator[str, bool, Bound]:
         """Remove float drift and compute the bound, after so many whole passes."""

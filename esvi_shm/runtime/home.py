@@ -351,7 +351,9 @@ class Home:
             stopped=stopped,
             restarts=self.restarts,
             at_rest=dict(self.at_rest),
-            ending=self.layout.model.ending(math.ceil(self.history[-1].passes)),
+            ending=self.layout.model.ending(
+                math.ceil(self.history[-1].passes), self.held, self.arrays
+            ),
         )
 
     @property

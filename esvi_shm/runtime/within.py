@@ -43,6 +43,9 @@ def lay_out_within(
     limit = config.max_memory
     if limit is None or peak_bytes(first) <= limit:
         return first
+    # Topics that travel meet by their blocks: fewer of those are not the same updates in another
+    # order.
+    open_blocks = open_blocks and config.axis == "words"
     numbers = list(_numbers_of_blocks(config)) if open_blocks else [config.n_blocks]
 
     @cache
@@ -89,7 +92,8 @@ def _way(layout: Layout) -> str:
     """How a layout holds the state, for a message."""
     config = layout.config
     kept = f" with {config.topk} kept" if config.storage == "topk" else ""
-    return f"storage {config.storage}{kept} in {config.n_blocks} blocks"
+    storage = f"storage {config.storage}{kept} in " if config.storage else ""
+    return f"{storage}{config.n_blocks} blocks"
 
 
 def _size(n_bytes: int) -> str:

@@ -187,3 +187,12 @@ def test_a_size_that_is_none_is_refused(wrong):
 def test_a_number_of_topics_that_no_memory_holds_is_refused_at_once():
     with pytest.raises(ParameterError, match="max_memory must be at least"):
         engine.plan(LONG, FitConfig(n_topics=2**31 - 1, n_workers=2, max_memory="8G"))
+
+
+def test_topics_that_travel_keep_their_blocks():
+    config = replace(CONFIG, storage="full", axis="topics")
+    n_blocks, limit = engine.plan(LONG, config).sizes.n_blocks, peak(LONG, config)
+    assert n_blocks > 2
+    assert taken(LONG, config, limit) == ("full", None, n_blocks)
+    with pytest.raises(ParameterError, match=f"storage full in {n_blocks} blocks"):
+        engine.plan(LONG, replace(config, max_memory=limit - 1))

@@ -288,7 +288,7 @@ class Mixture:
         yield "refresh"
         return {}
 
-    def ending(self, n_passes: int) -> dict[str, Any]:
+    def ending(self, n_passes: int, held: Any, arrays: Mapping[str, Arrays]) -> dict[str, Any]:
         return {}
 
     def evaluate(self, shared: Arrays, n_passes: int) -> Generator[str, bool, Bound]:

@@ -25,6 +25,7 @@ from esvi_shm.families.contract import Arrays, Bound, Judge
 from esvi_shm.families.lda import (
     bound,
     cut,
+    left_out,
     options,
     priors,
     repair,
@@ -198,9 +199,11 @@ class Model:
         # What a visit needs (`update.make_scratch`), and float64 sums where its rows are many.
         n_topics = self.config.n_topics
         row = scratch_word_bytes(n_topics, self.schedule.leaves_out) + 8 * n_topics
-        if self.config.dense_passes is not None:
-            row += tiling.word_bytes(n_topics)
-        return largest_block * row
+        if self.config.dense_passes is None:
+            return largest_block * row
+        most_documents = max(self.sizes.shard_documents)
+        row += tiling.word_bytes(n_topics)
+        return largest_block * row + most_documents * tiling.document_bytes(n_topics)
 
     def initialise(self, corpus: Arrays, shared: Arrays) -> None:
         shared["alpha"][:] = self.alpha
@@ -230,9 +233,24 @@ class Model:
     def _next_learning(self, n_passes: int) -> int:
         return priors.next_time(n_passes, self.schedule.n_passes, self.config.n_passes)
 
-    def ending(self, n_passes: int) -> dict[str, Any]:
-        cvb0, power, _ = self.schedule.rule(max(n_passes - 1, 0))
-        return {"inference": "cvb0" if cvb0 else "vb", "power": power}
+    def ending(
+        self, n_passes: int, held: AnyCorpus, arrays: Mapping[str, Arrays]
+    ) -> dict[str, Any]:
+        last = max(n_passes - 1, 0)
+        cvb0, power, _ = self.schedule.rule(last)
+        found: dict[str, Any] = {"inference": "cvb0" if cvb0 else "vb", "power": power}
+        tolerance = self.schedule.tolerance(last)
+        if tolerance and self.config.storage in (None, "margins"):
+            learned = self.learned(arrays)
+            sample = left_out.draw(self.sizes.n_documents, self.config.seed)
+            shard = np.searchsorted(arrays["corpus"]["document_bounds"], sample, "right") - 1
+            first = arrays["corpus"]["document_bounds"][shard]
+            gamma = [learned.gamma_shards[p][d] for p, d in zip(shard, sample - first, strict=True)]
+            found["active_left_out"] = left_out.measure(
+                held, sample, np.stack(gamma), learned.lambda_rows, np.argsort(learned.word_ids),
+                learned.alpha, learned.eta, tolerance,
+            )  # fmt: skip
+        return found
 
     def at_rest(
         self,

@@ -5,6 +5,7 @@ corpus        order of the words, bounds, totals
 shard_<p>     the pairs of worker p's documents
 """
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from itertools import pairwise
@@ -38,7 +39,9 @@ BLOCKS_PER_WORKER = 2
 PAIRS_A_ROW, MOST_FOR_ROWS = 20, 8
 #: On the topic axis: the groups that are at a worker at once, half of the topics with two workers.
 GROUPS_PER_WORKER = 4
-#: A worker's scratch has two rows of K floats for each word of a block.
+#: A worker's scratch has two rows of K floats and one of doubles for each word of a block. More
+#: blocks for its sake pay until they add as many rows: margins have one of K floats for each
+#: document in each block (8.2 million documents of 59 pairs: 9 blocks take twice the memory of 4).
 WORDS_A_BLOCK = 16384
 #: What `Cut` holds at most for each word of the vocabulary, for a while.
 BYTES_A_WORD = 40
@@ -60,7 +63,9 @@ def choose_n_blocks(corpus: Corpus, n_workers: int) -> int:
     """The number of blocks that suits a corpus."""
     for_rows = min(corpus.n_pairs // (PAIRS_A_ROW * max(corpus.n_documents, 1)), MOST_FOR_ROWS)
     for_workers = BLOCKS_PER_WORKER * n_workers if n_workers > 1 else 1
-    for_scratch = -(-corpus.n_words // WORDS_A_BLOCK)
+    # At B blocks of V / B words, P x V x 4 / B^2 rows of scratch go with the next block, D come.
+    worth = math.isqrt(4 * n_workers * corpus.n_words // max(corpus.n_documents, 1))
+    for_scratch = min(-(-corpus.n_words // WORDS_A_BLOCK), worth)
     return min(max(for_rows, for_workers, for_scratch), corpus.n_words)
 
 

@@ -91,6 +91,11 @@ def word_bytes(n_topics: int) -> int:
     return n * (2 * TILE * 4 + 1) + 16 * bits_width(n) + 8
 
 
+def document_bytes(n_topics: int) -> int:
+    """Bytes for each document of a shard."""
+    return 8 * bits_width(n_topics)
+
+
 def specs(sizes: Sizes, n_topics: int) -> list[ArraySpec]:
     """The shared arrays of active sets."""
     V, B = sizes.n_words, sizes.n_blocks
