@@ -205,7 +205,10 @@ def test_numbers_are_lowered_to_what_there_is_work_for(threaded_fit):
         ({"route": "random", "deterministic": True}, "route must be lap or ring in a determinis"),
         ({"storage": "disk"}, "storage must be one of full, margins, topk, got 'disk'"),
         ({"start": "cold"}, "start must be one of random, scikit-learn, seeded, spread, got"),
-        ({"family": "x"}, "family must be one of lda, got 'x'"),
+        (
+            {"family": "x"},
+            "family must be one of bernoulli, gaussian, lda, multinomial, poisson, got 'x'",
+        ),
         (
             {"inference": "anneal", "cvb0_passes": 7, "n_passes": 7},
             "cvb0_passes must be less than the 7 passes of anneal .*, got 7",
