@@ -14,7 +14,8 @@ elsewhere, as a share of what it puts into the topics of both, is at most
     E(gamma_k) / E(pi_k) over the document's; B = sum of the word's factors, s that of the products
 
 Where that is above `Rule.tolerance`, the pair is updated over all topics of the word, and where
-that is not enough either, over all topics: so a document and a word find new topics.
+that is not enough either, over all topics: so a document and a word find new topics. Topics whose
+phi is below the tolerance over their number, together at most the tolerance, are left out then.
 
 The state is that of storage `margins`, and so is the order of the updates. What a margin held
 outside of a list is taken back. The lists are in `tiling`, the loops over pairs in `tiles`.
@@ -79,12 +80,17 @@ def _update_outside(i, count, gamma_row, most, shares, rule, bits, lists):
     left_out = lists.edge[i] * (document_factors + beyond * all_factors)
     if s < LEAST_SUM or left_out > rule.tolerance * s:
         return 0.0, False
-    weight = count / s
-    bound = np.float64(count) * log(np.float64(s))
+    # What is negligible is not placed: it would keep the document's lists long.
+    least, kept = rule.tolerance / np.float32(n) * s, np.float32(0.0)
     for j in range(n):
-        mass = np.float64(weight * factors[j] * rows[at[j]])
-        if mass > 0.0:
-            k = listed[j]
+        product = factors[j] * rows[at[j]]
+        kept += product if product >= least else np.float32(0.0)
+    weight = count / kept
+    bound = np.float64(count) * log(np.float64(kept))
+    for j in range(n):
+        product = factors[j] * rows[at[j]]
+        if product >= least:
+            k, mass = listed[j], np.float64(weight * product)
             lists.extra[k] += mass
             bits[k >> 6] |= np.int64(1) << np.int64(k & 63)
             rows[at[j] + TILE] += weight * factors[j]
@@ -97,9 +103,14 @@ def _update_by_logs(gamma_row, lambda_row, count, rule, log_topic, bits, extra, 
     """Update one pair over all topics in the log domain; returns its H."""
     phi = np.empty(gamma_row.shape[0])
     phi_by_logs_into(gamma_row, lambda_row, log_topic, False, rule, phi)
+    kept = 0.0
     for k in range(phi.shape[0]):
-        # Less would be lost in float32 beside a prior.
-        if phi[k] > 1e-12:
+        if phi[k] * phi.shape[0] < rule.tolerance:
+            phi[k] = 0.0  # as in `_update_outside`
+        kept += phi[k]
+    for k in range(phi.shape[0]):
+        if phi[k] > 0.0:
+            phi[k] /= kept
             extra[k] += count * phi[k]
             word_mass[k] += count * phi[k]
             bits[k >> 6] |= np.int64(1) << np.int64(k & 63)

@@ -4,6 +4,8 @@ What `active` promises is a bound; this is the amount, in float64 and by the sam
 gamma and lambda of the end.
 """
 
+from typing import Any
+
 import numpy as np
 
 from esvi_shm.corpus.held import AnyCorpus
@@ -98,8 +100,11 @@ def measure(
 
         in_word = beta * lives
         everything, few, more = beta @ theta, in_word @ (theta * own), in_word @ theta
+        of_word = _kept(in_word * theta, tolerance / lives.sum(axis=1, keepdims=True))
         apart = edge * (theta[own] @ inverse_pi[own] + beyond * inverse_pi.sum())
-        placed = np.where(apart > tolerance * more, everything, more)
+        placed = np.where(
+            apart > tolerance * more, _kept(beta * theta, tolerance / len(alpha)), of_word
+        )
         enough = beyond * in_word.sum(axis=1) + apart <= tolerance * few
         share = np.clip(1.0 - np.where(enough, few, placed) / everything, 0.0, None)
         tokens += float(counts.sum())
@@ -111,3 +116,9 @@ def measure(
         "mass": mass / tokens if tokens else 0.0,
         "elbo_gap": gap / tokens if tokens else 0.0,
     }
+
+
+def _kept(products: np.ndarray, least: Any) -> np.ndarray:
+    """Sum over topics of those that are not below a share of it."""
+    sums = products.sum(axis=1, keepdims=True)
+    return np.where(products >= least * sums, products, 0.0).sum(axis=1)

@@ -69,6 +69,9 @@ def visit_naively(fit, counts, block, tolerance):
                     topics, way = np.ones_like(own), 2
             ways[way] += 1
             phi = np.where(topics, phi, 0.0) / phi[topics].sum()
+            if way > 0:
+                phi = np.where(phi < tolerance / topics.sum(), 0.0, phi)
+                phi /= phi.sum()
             new += counts[d, v] * phi
             new_word[v] += counts[d, v] * phi
             entropy -= counts[d, v] * float(np.sum(phi[phi > 0] * np.log(phi[phi > 0])))

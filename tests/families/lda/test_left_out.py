@@ -48,7 +48,7 @@ def test_mass_and_gap_are_those_of_phi(gamma, lambda_, eta):
     assert found["elbo_gap"] == pytest.approx(gap, rel=1e-9)
     # Where that were too much, the pairs are updated over all topics.
     found = measure(*state, share[:2].min() / 1000)
-    assert (found["mass"], found["elbo_gap"]) == (0.0, 0.0)
+    assert max(found["mass"], found["elbo_gap"]) < share[:2].min() / 1000
 
 
 def test_a_fit_leaves_out_less_than_its_tolerance():
