@@ -69,11 +69,10 @@ def inverse_row_into(x, out):
 
 @kernel
 def inverse_words_into(lambda_, word_row, first, last, length, inverse):
-    """1 / lambda of the words first..last-1, `length` apart; 0 beyond K."""
+    """1 / lambda of the words first..last-1, `length` apart; beyond K as `inverse_row_into`."""
     for i in range(last - first):
         row = inverse[length * i : length * (i + 1)]
         inverse_row_into(lambda_[word_row[first + i]], row)
-        row[lambda_.shape[1] :] = 0.0
 
 
 def _make_weigh(group: int) -> Any:
