@@ -58,6 +58,7 @@ def measure(
 
     Examples
     --------
+    >>> from esvi_shm.corpus.corpus import Corpus
     >>> corpus = Corpus.from_tokens([["a", "b", "b"]])
     >>> rows, alpha, eta = np.array([[9, 0.1], [8, 5]]), np.full(2, 0.1), np.full(2, 0.1)
     >>> gamma = np.array([[90, 0.101]])

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from scipy import integrate, stats
 
-TOP = Path(__file__).parents[3]
+TOP = Path(__file__).parents[1]
 EXAMPLE = TOP / "examples" / "families" / "exponential_family.py"
 
 
