@@ -19,11 +19,19 @@ from esvi_shm import LDA, metrics
 from esvi_shm.config import FitConfig
 from esvi_shm.corpus import Corpus, as_corpus
 from esvi_shm.errors import CorpusError, ParameterError
-from esvi_shm.runtime import engine
+from esvi_shm.runtime import engine, home
 from tests.naive import simulate
+from tests.runtime.fits import Threads
 
 MATRIX = np.random.default_rng(3).poisson(0.5, (30, 12))
 QUICK = {"n_components": 3, "n_workers": 1, "n_passes": 4, "deterministic": True}
+
+
+@pytest.fixture(autouse=True)
+def threaded(monkeypatch, request):
+    """Workers in threads, which start at once; but for one test."""
+    if request.function is not test_any_matrix_gives_the_same:
+        monkeypatch.setattr(home, "Workers", Threads)
 
 
 def test_the_fit_is_the_engine_s():
