@@ -120,7 +120,7 @@ class GivenTopics:
         Dirichlet parameters, a row for each word. Only read.
     words : sequence of str, length V'
     source : str
-        What they are called in messages and in the summary.
+        What they are called in messages and in the summary; "" says nothing of their words.
 
     Raises
     ------

@@ -345,8 +345,12 @@ def _evaluate_mixture(model: "FittedMixture", given: argparse.Namespace) -> None
     """The held-out log likelihood of points, which is all that is asked of a mixture."""
     import numpy as np
 
+    from esvi_shm.errors import ParameterError
     from esvi_shm.points import read_points
 
+    for name in ("reference", "left_to_right", "stability", "intervals"):
+        if getattr(given, name):
+            raise ParameterError(name, "has no meaning for a mixture", getattr(given, name))
     points = read_points(given.corpus)
     scores = model.score_samples(points)
     error = float(scores.std() / np.sqrt(len(scores)))

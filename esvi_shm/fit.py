@@ -95,7 +95,7 @@ def _parser() -> argparse.ArgumentParser:
         "--inference", default="anneal", metavar="NAME",
         help="vb: variational Bayes, climbs the ELBO from pass to pass; cvb0: collapsed, of zero "
         "order, predicts unseen text best; anneal: cvb0, then vb, which ends at a higher ELBO than "
-        "vb alone and predicts about as well as cvb0 (default: anneal)",
+        "vb alone and predicts better than it (default: anneal)",
     )  # fmt: skip
     model.add_argument(
         "--cvb0-passes", type=int, metavar="N",
@@ -149,7 +149,7 @@ def _parser() -> argparse.ArgumentParser:
     model.add_argument(
         "--dense-passes", type=int, metavar="N",
         help="passes that update all topics; in those of vb that follow, only the topics that a "
-        "document and a word live in: sooner from some hundred topics on (default: all)",
+        "document and a word live in: sooner from some 500 topics on (default: all)",
     )  # fmt: skip
     model.add_argument(
         "--noise-passes", type=int, metavar="N",

@@ -24,7 +24,8 @@ _ARRAYS = ("mean_prior", "covariance_prior", "means")
 #: Options of a corpus, which say nothing of points; with their defaults.
 _NOT_OURS = {
     "format": None, "vocabulary": None, "transpose": False, "stop_words": None, "first_id": None,
-    "max_vocabulary": None, "min_df": 1, "max_df": 1.0, "holdout": None,
+    "max_vocabulary": None, "min_df": 1, "max_df": 1.0, "holdout": None, "start_from": None,
+    "seed_words": None,
 }  # fmt: skip
 
 
@@ -108,6 +109,8 @@ def run(given: argparse.Namespace) -> None:
         if getattr(given, name) != getattr(FitConfig, name):
             rule = f"has no meaning with family {given.family}"
             raise ParameterError(name, rule, getattr(given, name))
+    if given.components is not None and given.topics != FitConfig.n_topics:
+        raise ParameterError("topics", "has no meaning beside components", given.topics)
     if given.corpus is None:
         raise ParameterError("corpus", f"must be given with family {given.family}", None)
     values = {PARAMETERS.get(name, name): value for name, value in vars(given).items()}

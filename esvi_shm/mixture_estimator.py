@@ -177,6 +177,11 @@ class Mixture(ClusterMixin, BaseEstimator):
         """The mean of `score_samples`."""
         return float(self.score_samples(X).mean())
 
+    def save(self, folder: str) -> None:
+        """Write the model directory, which ``esvi_shm.load`` reads."""
+        check_is_fitted(self)
+        self.model_.save(folder)
+
     def sample(self, n_samples: int = 1) -> tuple[np.ndarray, np.ndarray]:
         """Points drawn from the model, and their components."""
         check_is_fitted(self)

@@ -85,6 +85,9 @@ def test_evaluate_prints_the_held_out_log_likelihood(saved, tmp_path, capsys):
     [
         (["--components", "121"], "--components must be at most the number of points, 120"),
         (["--alpha", "0.2"], "--alpha has no meaning with family gaussian"),
+        (["--start-from", "m"], "--start-from has no meaning with family gaussian, got 'm'"),
+        (["--seed-words", "w"], "--seed-words has no meaning with family gaussian, got 'w'"),
+        (["--components", "3", "--topics", "4"], "--topics has no meaning beside components"),
         (["--stop-words", "english"], "--stop-words has no meaning with family gaussian"),
         (["--covariance", "round"], "--covariance must be one of diag, full, spherical"),
         (["--mean-prior", "1,x"], "--mean-prior must be numbers with commas between"),
@@ -94,6 +97,16 @@ def test_evaluate_prints_the_held_out_log_likelihood(saved, tmp_path, capsys):
 def test_bad_options_are_named(saved, arguments, message, capsys):
     assert fit.main([str(saved / "X.npy"), "--family", "gaussian", *arguments]) == 2
     assert message in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    "options", [["--stability", "m"], ["--left-to-right", "3"], ["--intervals"], ["--reference=x"]]
+)
+def test_what_is_asked_of_topics_is_not_asked_of_a_mixture(saved, options, capsys):
+    arguments = [str(saved / "model"), str(saved / "X.npy"), *options]
+    assert evaluate.main(arguments) == 2
+    name = options[0].split("=")[0]
+    assert f"{name} has no meaning for a mixture" in capsys.readouterr().err
 
 
 def test_the_plan_is_printed(saved, capsys):
@@ -141,11 +154,13 @@ def test_full_covariance_agrees_with_scikit_learn():
     np.testing.assert_allclose(ours.predict_proba(X), peer.predict_proba(X)[:, order], atol=1e-5)
 
 
-def test_the_estimator_follows_scikit_learn():
+def test_the_estimator_follows_scikit_learn(tmp_path):
     mixture = esvi_shm.Mixture(2, covariance_type="spherical", n_workers=1, random_state=3)
     assert clone(mixture).get_params() == mixture.get_params()
     assert mixture.fit_predict(X).shape == (120,)
     assert mixture.means_.shape == (2, 2) and mixture.covariances_.shape == (2,)
+    mixture.save(str(tmp_path / "m"))
+    np.testing.assert_array_equal(esvi_shm.load(tmp_path / "m").predict(X), mixture.predict(X))
     with pytest.raises(ParameterError, match="n_components must be at most the number of points"):
         esvi_shm.Mixture(200).fit(X)
     with pytest.raises(ParameterError, match="init_params must be one of k-means"):

@@ -276,7 +276,9 @@ class Corpus:
         for d, document in enumerate(documents):
             if isinstance(document, str | bytes) or not isinstance(document, Iterable):
                 raise CorpusError(
-                    name, f"document {d} must be a list of tokens, got {type(document).__name__}"
+                    name,
+                    f"document {d} must be a list of tokens, got {type(document).__name__}"
+                    + (" (split it into words)" if isinstance(document, str) else ""),
                 )
             before = len(tokens)
             for token in document:

@@ -21,6 +21,9 @@ from esvi_shm.families.contract import Cut, Data, Family, Sizes
 from esvi_shm.runtime import blocks
 from esvi_shm.shared.table import ArraySpec, Table
 
+#: Of a line of a plan before its size: names of arrays have up to 25 letters.
+PLAN_WIDTH = 68
+
 
 def mib(n_bytes: int) -> str:
     """A size in a column of a plan."""
@@ -93,8 +96,8 @@ class Layout:
                 rows = sum(spec.shape[0] for spec in specs)
                 shape = " x ".join([str(rows), *(str(n) for n in specs[0].shape[1:])])
             kind = f"{specs[0].dtype!s:<8}"
-            lines.append(f"  {segment:<11}{name:<16}{shape:>22} {kind}{mib(n_bytes)}")
-        lines.append(f"  {'shared arrays, total':<58}{mib(self.total_bytes)}")
+            lines.append(f"  {segment:<11}{name:<26}{shape:>22} {kind}{mib(n_bytes)}")
+        lines.append(f"  {'shared arrays, total':<{PLAN_WIDTH}}{mib(self.total_bytes)}")
         return "\n".join(lines)
 
 

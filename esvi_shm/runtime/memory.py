@@ -8,7 +8,7 @@ plan is made: it then holds the data, and whatever else is in a user's program.
 import tempfile
 
 from esvi_shm.errors import MemoryShortError
-from esvi_shm.runtime.layout import Layout, mib
+from esvi_shm.runtime.layout import PLAN_WIDTH, Layout, mib
 from esvi_shm.runtime.processes import private_bytes
 from esvi_shm.shared.preflight import choose_backing
 from esvi_shm.shared.runs import SHARED_FOLDER
@@ -45,7 +45,7 @@ def describe(layout: Layout) -> str:
         f"processes (1 + {n_workers}) with kernels, about": process_bytes(layout),
         "peak, about": peak_bytes(layout),
     }
-    lines = [f"  {name:<58}{mib(n_bytes)}" for name, n_bytes in parts.items()]
+    lines = [f"  {name:<{PLAN_WIDTH}}{mib(n_bytes)}" for name, n_bytes in parts.items()]
     return "\n".join([layout.describe(), *lines, f"  {_place(layout)}"])
 
 

@@ -128,4 +128,5 @@ def _format_of(path: Path) -> str:
     known = ", ".join(known_formats())
     if matching:
         raise CorpusError(path, f"may be {' or '.join(matching)}: name the format")
-    raise CorpusError(path, f"the name says no format; name one of {known}")
+    hint = " (points of a mixture? name its family)" if str(path).endswith((".npy", ".csv")) else ""
+    raise CorpusError(path, f"the name says no format; name one of {known}{hint}")

@@ -24,7 +24,7 @@ def toy(config: FitConfig) -> tuple[Corpus, FitConfig, Sequence[int]]:
     given = config.start_from
     if given is not None:  # others, as small; the last topic is left to the start
         topics = np.ones((2, n_topics - 1), np.float32)
-        given = GivenTopics(topics, [corpus.word(0), corpus.word(1)], "toy")
+        given = GivenTopics(topics, [corpus.word(0), corpus.word(1)], "")
     small = replace(
         config, n_topics=n_topics, topk=None, n_workers=1, n_blocks=1, alpha=alpha, eta=eta,
         start_from=given, seed_words=(),

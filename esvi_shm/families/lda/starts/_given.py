@@ -50,11 +50,12 @@ def check_words(config: FitConfig, corpus: Corpus) -> None:
             rule = f"must share words with the corpus {corpus.name}"
             raise ParameterError("start_from", rule, config.start_from.source)
         level = logging.INFO if known == corpus.n_words else logging.WARNING
-        _log.log(
-            level,
-            "%s has %d of the %d words of %s",
-            config.start_from.source, known, corpus.n_words, corpus.name,
-        )  # fmt: skip
+        if config.start_from.source:
+            _log.log(
+                level,
+                "%s has %d of the %d words of %s",
+                config.start_from.source, known, corpus.n_words, corpus.name,
+            )  # fmt: skip
     if config.seed_words:
         _check_seed_words(config, corpus)
 
