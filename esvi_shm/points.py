@@ -6,6 +6,7 @@ neither changed nor copied where they can be used as they are.
 
 import hashlib
 import os
+import warnings
 import zipfile
 from pathlib import Path
 from typing import Any
@@ -228,13 +229,23 @@ def _read_npz(file: Any) -> Any:
 
 
 def _read_csv(file: Any) -> Any:
-    first = file.readline().decode()
-    try:
-        [float(cell) for cell in first.split(",")]
+    cells = file.readline().decode().split(",")
+    numbers = sum(_is_number(cell) for cell in cells)
+    if numbers == len(cells):
         file.seek(0)
+    elif numbers:  # a point with a wrong field must not go for a line of names
+        raise ValueError("line 1 must be names or numbers, not some of both")
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of no points, which is refused
+        return np.loadtxt(file, delimiter=",", ndmin=2)
+
+
+def _is_number(cell: str) -> bool:
+    try:
+        float(cell)
     except ValueError:
-        pass  # a line of names
-    return np.loadtxt(file, delimiter=",", ndmin=2)
+        return False
+    return True
 
 
 def _read_mtx(file: Any) -> Any:

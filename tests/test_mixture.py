@@ -109,6 +109,23 @@ def test_what_is_asked_of_topics_is_not_asked_of_a_mixture(saved, options, capsy
     assert f"{name} has no meaning for a mixture" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize("scale", [1e-30, 1e-13, 1e13, 1e30, 1e200])
+@pytest.mark.parametrize("covariance", ["diag", "full"])
+def test_what_float32_cannot_square_is_refused(scale, covariance):
+    mixture = esvi_shm.Mixture(2, covariance_type=covariance, n_workers=1)
+    with pytest.raises(CorpusError, match="must have a standard deviation from 1e-12 to 1e"):
+        mixture.fit(X * scale)
+
+
+@pytest.mark.parametrize("scale", [1e-11, 1e11])
+@pytest.mark.parametrize("covariance", ["diag", "spherical", "full"])
+def test_what_float32_can_square_gives_the_same_components(scale, covariance):
+    options = {"covariance_type": covariance, "n_workers": 1, "random_state": 0}
+    plain, scaled = (esvi_shm.Mixture(3, **options).fit(X * s) for s in (1.0, scale))
+    np.testing.assert_allclose(scaled.means_ / scale, plain.means_, rtol=1e-3, atol=1e-3)
+    assert np.isfinite(scaled.lower_bound_)
+
+
 def test_the_plan_is_printed(saved, capsys):
     assert fit.main([str(saved / "X.npy"), "--family", "gaussian", "--plan", "--quiet"]) == 0
     assert "statistics" in capsys.readouterr().out

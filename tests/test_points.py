@@ -1,5 +1,7 @@
 """Points: what is taken, and what is refused with row and column."""
 
+import warnings
+
 import numpy as np
 import pytest
 import scipy.io
@@ -75,6 +77,13 @@ def test_files_that_are_not_what_their_name_says(tmp_path):
     (tmp_path / "x.csv").write_text("1,2\n3\n")
     with pytest.raises(CorpusError, match=r"x\.csv: must be a whole \.csv file"):
         read_points(tmp_path / "x.csv")
+    for text, message in (("", "must have points"), ("a,b\n", "must have points"),
+                          ("1,x\n2,3\n", "line 1 must be names or numbers, not some")):  # fmt: skip
+        (tmp_path / "x.csv").write_text(text)
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            with pytest.raises(CorpusError, match=message):
+                read_points(tmp_path / "x.csv")
     np.save(tmp_path / "o.npy", np.array([object()]), allow_pickle=True)
     with pytest.raises(CorpusError, match=r"o\.npy"):
         read_points(tmp_path / "o.npy")

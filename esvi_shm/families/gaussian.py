@@ -26,6 +26,8 @@ from esvi_shm.points import Points
 COVARIANCES = ("diag", "spherical", "full")
 #: A feature's prior variance is at least this share of the mean one: constant columns.
 LEAST_VARIANCE = 1e-6
+#: Standard deviations whose squares, and the squares' inverses, float32 holds with room to spare.
+LEAST_SPREAD, MOST_SPREAD = 1e-12, 1e12
 
 _log = logging.getLogger(__name__)
 
@@ -77,6 +79,13 @@ class Gaussian:
     def find_prior(points: Points, options: MixtureOptions) -> dict[str, np.ndarray]:
         D, full = points.n_features, options.covariance == "full"
         mean, variance = points.moments()
+        widest = float(np.sqrt(variance.max()))
+        if not (widest == 0.0 or LEAST_SPREAD <= widest <= MOST_SPREAD):
+            rule = (
+                f"the widest feature must have a standard deviation from {LEAST_SPREAD:g} to "
+                f"{MOST_SPREAD:g}: scale the points; got {widest:.3g}"
+            )
+            raise CorpusError(points.name, rule)
         shift = np.zeros(D) if points.is_sparse else mean
         if options.mean_prior is not None:
             if options.mean_prior.shape != (D,):
