@@ -235,7 +235,7 @@ def _parser() -> argparse.ArgumentParser:
         "--axis", default="words", metavar="NAME",
         help="what travels. words: blocks of words; topics: groups of topics, and a pair moves "
         "on those that are at its worker together: the bound never falls at any number of workers, "
-        "but it takes more passes, and --storage full (default: words)",
+        "but a pass takes longer; takes --storage full (default: words)",
     )  # fmt: skip
     engine.add_argument(
         "--topk", type=int, metavar="C",
