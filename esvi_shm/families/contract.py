@@ -99,6 +99,9 @@ class Bound(NamedTuple):
 class FamilyWorker(Protocol):
     """A family's part in one worker process."""
 
+    #: The blocks whose rows are at this node, while no block is out; set before a command.
+    resident: Sequence[int]
+
     def visit(self, block: int, pass_: int, want_entropy: bool) -> None:
         """Update everything that the block and this worker's shard decide together.
 
@@ -121,8 +124,12 @@ class Family(Protocol):
 
     #: What the units of its data are called.
     units: str
-    #: Names of the commands that `start`, `at_rest` and `evaluate` may yield.
+    #: Names of the commands that `start`, `at_rest` and `evaluate` may yield. They may also yield a
+    #: number, of passes on trial, and a float64 array, for its sum over all nodes in its place.
     commands: Sequence[str]
+    #: Those that have to be given for every block where all blocks' units are: where there are
+    #: several nodes, the blocks go round, and the command is given for those that are there.
+    tours: Sequence[str]
     #: Whether a worker visits all blocks that it holds together, `FamilyWorker.visit_together`.
     meets: bool
     #: Passes after which the updates and the objective keep their meaning.

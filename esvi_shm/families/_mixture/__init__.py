@@ -67,6 +67,7 @@ class Mixture:
     kind: Any
     units = "points"
     commands: Sequence[str] = ("assign", "sum", "settle", "refresh", "bound")
+    tours = ()
     meets = False
     settles_after = 0
 

@@ -31,6 +31,7 @@ from esvi_shm.families.lda import (
     repair,
     starts,
     tiling,
+    totals,
     toy,
 )
 from esvi_shm.families.lda.cut import Sizes
@@ -73,19 +74,23 @@ class Model:
     storages = staticmethod(options.storages)
     commands: Sequence[str] = (
         "corpus_topics",
-        "fold_in",
-        "fold_in_longer",
-        "refold",
+        "unfold",
+        "unfold_again",
+        "sweep",
+        "last_sweep",
         "random_phi",
         "sum_documents",
-        "sum_words",
+        "clear_words",
+        "add_words",
         "sum_under_alpha",
         "sum_under_eta",
         "take_priors",
-        "bound",
+        "bound_own",
+        "bound_pairs",
         "tidy",
         *repair.COMMANDS,
     )
+    tours = ("sweep", "last_sweep", "add_words", "bound_pairs")
 
     @staticmethod
     def n_units(data: Corpus) -> int:
@@ -219,8 +224,7 @@ class Model:
         config = replace(self.config, seed=self.config.start_seed(restart))
         shared["start_seed"][0] = config.seed
         yield from starts.find(config.start).start(config, held, arrays, shared)
-        yield "sum_documents"
-        yield "sum_words"
+        yield from totals.sum_up(shared)
         self.begin_pass(shared)
 
     def next_rest(self, n_passes: int) -> int | None:
@@ -263,9 +267,8 @@ class Model:
         if n_passes in self.config.refold_after:
             # It frees documents that are stuck in their first topics.
             self.begin_pass(shared)
-            yield "refold"
-            yield "sum_documents"
-            yield "sum_words"
+            yield from totals.fold_in("unfold_again", totals.REFOLD_SWEEPS)
+            yield from totals.sum_up(shared)
         learning = self.config.learn_priors != "none"
         if learning and n_passes == self._next_learning(n_passes - 1):
             decides = judge if self.schedule.cvb0(n_passes - 1) else None
@@ -282,16 +285,16 @@ class Model:
     def evaluate(self, shared: Arrays, n_passes: int) -> Generator[str, bool, Bound]:
         if self.meets:
             yield "tidy"
-        yield "sum_documents"
-        yield "sum_words"
-        yield "bound"
-        pi = shared["pi"].sum(axis=0) + shared["eta"].sum()
+        pi = yield from totals.sum_up(shared)
+        yield "bound_own"
+        yield "bound_pairs"
+        shared["bound_parts"][:, bound.ENTROPY] = shared["entropy"].sum(axis=1)
+        parts = yield from totals.everywhere(shared["bound_parts"])
         return bound.combine(
-            shared["bound_parts"],
-            float(shared["entropy"].sum()),
+            parts,
             shared["alpha"],
             shared["eta"],
-            pi,
+            pi + shared["eta"].sum(),
             self.sizes.n_documents,
             self.schedule.cvb0(max(n_passes - 1, 0)),
             self.schedule.power(max(n_passes - 1, 0)),

@@ -8,6 +8,7 @@ from esvi_shm.compile import kernel
 from esvi_shm.config import FitConfig
 from esvi_shm.corpus.held import AnyCorpus
 from esvi_shm.families.contract import Arrays
+from esvi_shm.families.lda.totals import FOLD_SWEEPS, fold_in
 from esvi_shm.special import digamma
 
 
@@ -17,7 +18,7 @@ def start(
     """See `starts`."""
     random = np.random.default_rng([config.seed, 0x5EED])
     expected_topics_into(shared["lambda_"], arrays["word_ids"], random)
-    yield "fold_in"
+    yield from fold_in("unfold", FOLD_SWEEPS)
 
 
 def expected_topics_into(
