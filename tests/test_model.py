@@ -110,7 +110,7 @@ RESULT = Result(
     learned=Learned(
         word_ids=np.array([2, 0, 3, 1]),
         lambda_rows=LAMBDA[[2, 0, 3, 1]],
-        gamma_shards=[np.array([[1, 3]], np.float32), np.array([[2, 2]], np.float32)],
+        of_units=[np.array([[1, 3]], np.float32), np.array([[2, 2]], np.float32)],
         alpha=np.full(2, 0.1),
         eta=np.full(4, 0.5),
     ),

@@ -28,7 +28,7 @@ import math
 import os
 import time
 from collections import Counter
-from collections.abc import Generator, Iterator
+from collections.abc import Callable, Generator, Iterator
 from dataclasses import replace
 from typing import Any
 
@@ -37,8 +37,20 @@ import numpy as np
 from esvi_shm.errors import ParameterName
 from esvi_shm.families.contract import Bound, Data, Judge
 from esvi_shm.runtime import blocks
-from esvi_shm.runtime.blocks import ENTROPY_FROM, PLACE, RECALL, STEP, TARGET_PASS, VISITS, WORK
+from esvi_shm.runtime.blocks import (
+    ENTROPY_FROM,
+    ONE_PASS,
+    PLACE,
+    RECALL,
+    STEP,
+    TARGET_PASS,
+    VISITS,
+    WORK,
+)
 from esvi_shm.runtime.layout import Layout, fill
+from esvi_shm.runtime.nodes import Nodes
+from esvi_shm.runtime.peers import RECALL as RECALLED
+from esvi_shm.runtime.peers import REST, Event, Peers
 from esvi_shm.runtime.processes import Workers, give_back_freed, private_bytes
 from esvi_shm.runtime.record import Observer, Record, Restart, Result
 from esvi_shm.runtime.routes import Route, find_stops
@@ -67,13 +79,15 @@ class Home:
         signals: Signals,
         observer: Observer,
         judge: Judge | None = None,
+        peers: Peers | None = None,
     ) -> None:
         self.layout, self.signals = layout, signals
         self.observer, self.judge = observer, judge
         self.config, sizes = layout.config, layout.sizes
         self.P, self.B = sizes.n_workers, sizes.n_blocks
         for label, table in layout.tables.items():
-            run.create(label, table, reserve=not label.startswith("state_"))
+            later = label.startswith("state_") or (peers is not None and label == "parameters")
+            run.create(label, table, reserve=not later)
         self.handles = {label: segment.handle for label, segment in run.segments.items()}
         self.arrays = {label: segment.arrays for label, segment in run.segments.items()}
         self.held = fill(layout, data, self.arrays)
@@ -87,9 +101,17 @@ class Home:
         self.rings, self.orders = control["rings"], control["orders"]
         self.block_words, self.worker_words = control["blocks"], control["workers"]
         self.shared = self.arrays["parameters"]
-        layout.model.initialise(self.arrays["corpus"], self.shared)
         work = [layout.model.work(self.arrays[f"shard_{p}"]) for p in range(self.P)]
         self.stops = find_stops(work)
+        self.nodes = None
+        if peers is not None:
+            segment, corpus = run.segments["parameters"], self.arrays["corpus"]
+            self.nodes = Nodes(peers, layout, segment, corpus, self.block_words)
+            self.nodes.begin(self.stops)
+            self.orders[ONE_PASS] = 1
+        self.events: list[Event] = []
+        self.ended_by: str | None = None  # the signal that has ended the fit
+        layout.model.initialise(self.arrays["corpus"], self.shared)
         self.route = Route(self.config, self.stops)
         self.work_a_pass = sum(int(of_shard.sum()) for of_shard in work)
         self.visits_a_pass = sum(len(s) for s in self.stops)
@@ -119,7 +141,8 @@ class Home:
             Setup(p, config, self.layout.sizes, self.handles, os.getpid(), bell)
             for p in range(self.P)
         ]
-        with _closing(bell), Workers(setups, bell) as self.workers:
+        wakes = () if self.nodes is None else self.nodes.peers.descriptors()
+        with _closing(bell), Workers(setups, bell, wakes) as self.workers:
             self.workers.wait_ready()
             self.ready = self.last_watch = time.perf_counter()
             self.observer.stage("start")
@@ -173,7 +196,13 @@ class Home:
 
     def _is_short(self, seconds: float) -> bool:
         """Whether `max_time` is less than that."""
-        return self.config.max_time is not None and self.config.max_time < seconds
+        if self.config.max_time is None:
+            return False
+        return self._any(self.config.max_time < seconds)
+
+    def _any(self, here: bool) -> bool:
+        """Whether that is so at any node."""
+        return here if self.nodes is None else bool(self.nodes.sums(here)[0])
 
     def _start_script(self, restart: int) -> Generator[str, bool, None]:
         return self.layout.model.start(self.held, self.arrays["corpus"], self.shared, restart)
@@ -183,6 +212,7 @@ class Home:
         steps, visits = self.block_words[:, STEP].copy(), self._n_visits()
         done = visits // max(self.visits_a_pass, 1)
         self._run_to(done, done + n_passes)
+        self._agree()
         # At rest home holds every block, and so may write its words.
         self.block_words[:, STEP] = steps
         self.trial_visits += self._n_visits() - visits
@@ -200,21 +230,24 @@ class Home:
             self._evaluate()
         while done < config.n_passes:
             # Blocks that are recalled make a visit each when they are sent out.
-            if self.signals.received is None and not self.orders[RECALL]:
+            self._agree()
+            if self.ended_by is None and not self.orders[RECALL]:
                 rest = model.next_rest(done)
                 target = min(rest or config.n_passes, config.n_passes)
                 target = min(target, done + every - done % every)
                 with self._clock():
                     self._run_to(done, target)
+                    self._agree()
                     if target == rest and not self.orders[RECALL]:
                         self._rest(target)
                 done = target
                 if done % every and done < config.n_passes and not self.orders[RECALL]:
                     continue
             self._evaluate()
-            if self.signals.received is not None:
+            self._agree()
+            if self.ended_by is not None:
                 # From Python nothing else tells that the passes are not those asked for.
-                name, passes = self.signals.received.name, self.history[-1].passes
+                name, passes = self.ended_by, self.history[-1].passes
                 _log.warning("the fit was ended by %s after %.4g passes", name, passes)
                 return name
             if config.max_time is not None and self.fit_seconds >= config.max_time:
@@ -253,6 +286,9 @@ class Home:
         """Let all blocks make their passes up to `target`, and wait until they are home."""
         # The bound may be asked for then: the last pass leaves H.
         self.orders[ENTROPY_FROM] = 0 if self.always_entropy else target - 1
+        if self.nodes is not None:
+            self._release_everywhere(self.nodes.peers, target - done)
+            return
         if not self.config.deterministic:
             self._release(target)
             return
@@ -279,27 +315,83 @@ class Home:
         if (self.block_words[:, PLACE] != self.P).any():
             raise RuntimeError("a block is not home although all came home")
 
+    def _release_everywhere(self, peers: Peers, n_passes: int) -> None:
+        """The same on several nodes: blocks also come from there, and go."""
+        assert self.nodes is not None
+        asked = False
+        peers.release(n_passes)
+        while True:
+            events, self.events = [*self.events, *peers.poll(0.0)], []
+            for kind, block in events:
+                if kind == RECALLED:
+                    self.orders[RECALL] = 1
+                elif kind == REST:
+                    self.nodes.settle()
+                    return
+                elif len(self.stops[block]):
+                    step = int(self.block_words[block, STEP])
+                    following = self.route.next_stop(block, step, self.control)
+                    self.block_words[block, PLACE] = following
+                    try_push(self.rings[following, self.P], block)
+                else:
+                    peers.visited(block)
+            value = self._pop()
+            if value is not None:
+                self.block_words[value, PLACE] = self.nodes.away
+                peers.visited(value)
+            elif not events:
+                asked = self._look(may_recall=not asked, recall=peers.recall) or asked
+
     def _next_home(self, may_recall: bool = False) -> int:
         """Wait for the next id to come home: a block, or the answer to a command."""
-        while True:
-            source, value = pop_any(self.rings[self.P], self.turn, 1)
-            if value != EMPTY:
-                self.turn = (source + 1) % (self.P + 1)
-                return int(value)
-            now = time.perf_counter()
-            self.workers.check(LOOK)
-            if may_recall and self._should_stop(now):
-                self.orders[RECALL] = 1
-            if now - self.last_watch > WATCH:
-                self.last_watch = now
-                self.workers.watch(self.worker_words)
-                self.peak_private = max(self.peak_private, private_bytes())
-            if may_recall:
-                done = int(self.worker_words[:, WORK].sum())
-                planned = self.config.n_passes * self.work_a_pass + self.start_work
-                self.observer.progress(
-                    min(done, planned), planned, self.fit_seconds + now - self.began
-                )
+        while (value := self._pop()) is None:
+            self._look(may_recall, self._recall)
+            if self.nodes is not None:
+                self.events += self.nodes.peers.poll(0.0)
+        return value
+
+    def _pop(self) -> int | None:
+        """What has come home, if anything has."""
+        source, value = pop_any(self.rings[self.P], self.turn, 1)
+        if value == EMPTY:
+            return None
+        self.turn = (source + 1) % (self.P + 1)
+        return int(value)
+
+    def _recall(self) -> None:
+        self.orders[RECALL] = 1
+
+    def _look(self, may_recall: bool, recall: Callable[[], None]) -> bool:
+        """Sleep until something happens, and look around; whether blocks were recalled."""
+        now = time.perf_counter()
+        self.workers.check(LOOK if self.nodes is None else self.nodes.peers.nap)
+        recalled = may_recall and self._should_stop(now)
+        if recalled:
+            recall()
+        if now - self.last_watch > WATCH:
+            self.last_watch = now
+            self.workers.watch(self.worker_words)
+            self.peak_private = max(self.peak_private, private_bytes())
+        if may_recall:
+            done = int(self.worker_words[:, WORK].sum())
+            planned = self.config.n_passes * self.work_a_pass + self.start_work
+            self.observer.progress(min(done, planned), planned, self.fit_seconds + now - self.began)
+        return recalled
+
+    def _agree(self) -> None:
+        """Have all nodes know what ends the fit; they go by the clock of node 0.
+
+        No block is out.
+        """
+        signal = None if self.signals.received is None else self.signals.received.name
+        if self.nodes is None:
+            self.ended_by = signal
+            return
+        here = {"signal": signal, "recall": int(self.orders[RECALL]), "seconds": self.fit_seconds}
+        found = self.nodes.agree(here)
+        self.ended_by = next((said["signal"] for said in found if said["signal"]), None)
+        self.orders[RECALL] = max(said["recall"] for said in found)
+        self.fit_seconds = found[0]["seconds"]
 
     def _should_stop(self, now: float) -> bool:
         limit = self.config.max_time
@@ -313,39 +405,70 @@ class Home:
 
     def _command(self, name: str) -> None:
         """Give a command to all workers and wait for all answers."""
-        self._send_all(1 + list(self.layout.model.commands).index(name))
-        for _ in range(self.P):
-            self._next_home()
+        nodes = self.nodes if name in self.layout.model.tours else None
+        for _ in range(1 if nodes is None else nodes.peers.n_nodes):
+            self._send_all(1 + list(self.layout.model.commands).index(name))
+            for _ in range(self.P):
+                self._next_home()
+            if nodes is not None:
+                nodes.rotate()
 
-    def _play(self, script: Generator[str | int, Any, Any]) -> Any:
-        return play(script, self._command, self._run_on_trial)
+    def _play(self, script: Generator[Any, Any, Any]) -> Any:
+        if self.nodes is None:
+            return play(script, self._command, self._run_on_trial)
+        return play(script, self._command, self._run_on_trial, self.nodes.peers.sum_into)
 
     def _evaluate(self) -> None:
-        passes = self._n_visits() / max(self.visits_a_pass, 1)
+        visits, visits_a_pass = float(self._n_visits()), float(self.visits_a_pass)
+        if self.nodes is not None:
+            visits, visits_a_pass = self.nodes.sums(visits, visits_a_pass)
+        passes = float(visits / max(visits_a_pass, 1))
         model = self.layout.model
         bound: Bound = self._play(model.evaluate(self.shared, int(passes)))
         perplexity = math.nan
         if self.judge is not None:
-            perplexity = self.judge(*model.judged(self.arrays["corpus"], self.shared))
+            perplexity = self._ask(self.judge)
         seconds = self.fit_seconds, time.perf_counter() - self.ready
         means = model.prior_means(self.shared)
         record = Record(passes, *seconds, *bound, perplexity, *means)
         self.history.append(record)
         self.observer.evaluated(record)
 
+    def _ask(self, judge: Judge) -> float:
+        """What held-out data say; on several nodes those of node 0."""
+        model, corpus = self.layout.model, self.arrays["corpus"]
+        if self.nodes is None:
+            return judge(*model.judged(corpus, self.shared))
+        whole = self.nodes.whole_rows()
+        found = 0.0 if whole is None else judge(*model.judged(corpus, {**self.shared, **whole}))
+        return float(self.nodes.sums(found)[0])
+
     def _clock(self) -> "_Clock":
         return _Clock(self)
 
+    def _learned(self) -> Any:
+        """What the fit has found; on several nodes the whole of it at node 0."""
+        if self.nodes is None:
+            return self.layout.model.learned(self.arrays)
+        whole = self.nodes.whole_rows() or {}
+        parameters = {**self.shared, **whole}
+        learned = self.layout.model.learned({**self.arrays, "parameters": parameters})
+        learned.of_units[:] = self.nodes.whole_units(learned.of_units)
+        return learned
+
     def _result(self, stopped: str) -> Result:
+        work = float(self.worker_words[:, WORK].sum()) - self.start_work
+        if self.nodes is not None:
+            work = self.nodes.sums(work)[0]
         private = max(self.peak_private, private_bytes()) + sum(self.workers_peak)
         return Result(
             config=self.config,
-            learned=self.layout.model.learned(self.arrays),
+            learned=self._learned(),
             history=self.history,
             passes=self.history[-1].passes,
             fit_seconds=self.fit_seconds,
             pass_seconds=self.fit_seconds - self.start_seconds,
-            work=int(self.worker_words[:, WORK].sum()) - self.start_work,
+            work=int(work),
             shared_bytes=self.layout.total_bytes,
             peak_private_bytes=max(private, self.peak_loading - self.layout.total_bytes),
             stopped=stopped,

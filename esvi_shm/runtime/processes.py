@@ -17,6 +17,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Sequence
 from multiprocessing import Pipe
 from typing import Any
 
@@ -44,14 +45,17 @@ class Workers:
     bell : int
         The eventfd that workers write to when they have put something into a ring of home's:
         home sleeps on it instead of polling, and the rings stay without a lock.
+    wakes : sequence of int
+        Other file descriptors that end that sleep when they become readable.
     """
 
-    def __init__(self, setups: list[Setup], bell: int) -> None:
+    def __init__(self, setups: list[Setup], bell: int, wakes: Sequence[int] = ()) -> None:
         self._processes: list[subprocess.Popen[bytes]] = []
         self._pipes: list[Any] = []
         self._bell = bell
         self._poll = select.poll()
-        self._poll.register(bell, select.POLLIN)
+        for descriptor in (bell, *wakes):
+            self._poll.register(descriptor, select.POLLIN)
         self._of_descriptor: dict[int, int] = {}
         self._pidfds: list[int] = []
         self._beats = np.zeros(len(setups), np.int64)
@@ -141,6 +145,8 @@ class Workers:
             if descriptor == self._bell:
                 os.eventfd_read(self._bell)
                 continue
+            if descriptor not in self._of_descriptor:
+                continue  # it is for others to read
             worker = self._of_descriptor[descriptor]
             if self._pipes[worker].poll():
                 self._read(worker)

@@ -9,6 +9,7 @@ import os
 import select
 import threading
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -36,7 +37,7 @@ COUNTS, TOPICS = naive.simulate(30, 24, 3, 40, seed=0)
 class Threads:
     """Workers in threads of this process."""
 
-    def __init__(self, setups: list[Setup], bell: int) -> None:
+    def __init__(self, setups: list[Setup], bell: int, wakes: Sequence[int] = ()) -> None:
         self._bell = bell
         self.failed: list[BaseException] = []
         self.peak_private_bytes = [0] * len(setups)
@@ -110,9 +111,7 @@ class Ended:
         result = self.result
         in_order = np.argsort(result.learned.word_ids)
         np.testing.assert_array_equal(self.serial.lambda_, result.learned.lambda_rows[in_order])
-        np.testing.assert_array_equal(
-            self.serial.gamma, np.concatenate(result.learned.gamma_shards)
-        )
+        np.testing.assert_array_equal(self.serial.gamma, np.concatenate(result.learned.of_units))
         seconds = [(r.fit_seconds, r.total_seconds) for r in result.history]
         assert all(0 <= fit <= total for fit, total in seconds)
         assert seconds == sorted(seconds)

@@ -67,7 +67,9 @@ class Mixture:
     kind: Any
     units = "points"
     commands: Sequence[str] = ("assign", "sum", "settle", "refresh", "bound")
-    tours = ()
+    tours: Sequence[str] = ()
+    travels: Sequence[str] = ()
+    contributes = ""
     meets = False
     settles_after = 0
 
@@ -178,6 +180,17 @@ class Mixture:
         shapes = self.kind.prior_shapes(self.sizes.n_features, self.options)
         prior = {name: corpus[f"prior_{name}"] for name in shapes}
         return self.kind(self.sizes.n_features, self.options, prior)
+
+    @staticmethod
+    def join(data: Any, nodes: Any) -> Any:
+        raise NotImplementedError  # `check_nodes` has refused it
+
+    @classmethod
+    def check_nodes(cls, config: FitConfig) -> None:
+        raise ParameterError("family", "must be lda on several nodes", config.family)
+
+    def rows(self, corpus: Arrays, block: int) -> slice:
+        return slice(0)
 
     def check_data(self, data: Points) -> None:
         means = self.options.means

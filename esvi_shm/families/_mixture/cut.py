@@ -80,7 +80,7 @@ class Cut:
         if self.features is not None:
             values = np.diff(self.features.indptr[self.bounds]).tolist()
         self.sizes = Sizes(
-            P, B, points.n_features, points.is_sparse,
+            P, B, 1, points.n_features, points.is_sparse,
             tuple(np.diff(self.bounds).tolist()), tuple(values),
         )  # fmt: skip
         self.largest_block = -(-config.n_topics // B)

@@ -21,6 +21,7 @@ import numpy as np
 from esvi_shm.config import FitConfig, prior_vector
 from esvi_shm.corpus.corpus import Corpus
 from esvi_shm.corpus.held import AnyCorpus
+from esvi_shm.corpus.part import join
 from esvi_shm.families.contract import Arrays, Bound, Judge
 from esvi_shm.families.lda import (
     bound,
@@ -51,14 +52,14 @@ class Learned:
     word_ids : int32 array, shape (V,)
         The word of each row of lambda.
     lambda_rows : float32 array, shape (V, K)
-    gamma_shards : list of float32 arrays, shapes (D_p, K)
+    of_units : list of float32 arrays, shapes (D_p, K)
     alpha, eta : float64 arrays, shapes (K,) and (V,)
         In the order of the topics and of the vocabulary.
     """
 
     word_ids: np.ndarray
     lambda_rows: np.ndarray
-    gamma_shards: list[np.ndarray]
+    of_units: list[np.ndarray]
     alpha: np.ndarray
     eta: np.ndarray
 
@@ -91,6 +92,10 @@ class Model:
         *repair.COMMANDS,
     )
     tours = ("sweep", "last_sweep", "add_words", "bound_pairs")
+    travels = ("lambda_",)
+    contributes = "pi"
+    join = staticmethod(join)
+    check_nodes = staticmethod(options.check_nodes)
 
     @staticmethod
     def n_units(data: Corpus) -> int:
@@ -102,7 +107,7 @@ class Model:
             # The words are cut into as many blocks, which are dealt to the workers at rests.
             n_blocks = config.n_blocks or cut.choose_n_groups(n_workers)
             return min(n_blocks, data.n_words, config.n_topics)
-        return min(config.n_blocks or cut.choose_n_blocks(data, n_workers), data.n_words)
+        return min(config.n_blocks or cut.choose_n_blocks(data.whole, n_workers), data.n_words)
 
     def work(self, shard: Arrays) -> np.ndarray:
         pairs = np.diff(shard["row_ptr"][shard["block_row_ptr"]])
@@ -110,6 +115,10 @@ class Model:
             n_pairs, parts = int(pairs.sum()), np.arange(len(pairs) + 1)
             return np.maximum(np.diff(n_pairs * parts // len(pairs)), min(n_pairs, 1))
         return pairs
+
+    def rows(self, corpus: Arrays, block: int) -> slice:
+        first, last = corpus["block_bounds"][block : block + 2].tolist()
+        return slice(first, last)
 
     def check_data(self, data: Corpus) -> None:
         _given.check_words(self.config, data)
@@ -139,11 +148,13 @@ class Model:
                 "Dirichlet parameters of the topics, a row per word; point topics during a start",
             ),
             ArraySpec(
-                "pi", (P, K), np.float64, "worker p its row, at the end of a visit", every,
+                "pi", (P + (s.n_nodes > 1), K), np.float64,
+                "worker p its row, at the end of a visit; home the last one, for other nodes",
+                every,
                 "column sums of lambda_ - eta, by the worker whose documents they come from",
             ),
             ArraySpec(
-                "pi_snapshot", (P, K), np.float64, "home, between passes",
+                "pi_snapshot", (P + (s.n_nodes > 1), K), np.float64, "home, between passes",
                 "all workers of a deterministic fit", "pi as it was when the pass began",
             ),
             ArraySpec("alpha", (K,), np.float64, rest, every, "prior of the documents"),
@@ -249,7 +260,7 @@ class Model:
             sample = left_out.draw(self.sizes.n_documents, self.config.seed)
             shard = np.searchsorted(arrays["corpus"]["document_bounds"], sample, "right") - 1
             first = arrays["corpus"]["document_bounds"][shard]
-            gamma = [learned.gamma_shards[p][d] for p, d in zip(shard, sample - first, strict=True)]
+            gamma = [learned.of_units[p][d] for p, d in zip(shard, sample - first, strict=True)]
             found["active_left_out"] = left_out.measure(
                 held, sample, np.stack(gamma), learned.lambda_rows, np.argsort(learned.word_ids),
                 learned.alpha, learned.eta, tolerance,
@@ -295,7 +306,7 @@ class Model:
             shared["alpha"],
             shared["eta"],
             pi + shared["eta"].sum(),
-            self.sizes.n_documents,
+            self.sizes.n_documents_in_all,
             self.schedule.cvb0(max(n_passes - 1, 0)),
             self.schedule.power(max(n_passes - 1, 0)),
         )

@@ -254,7 +254,7 @@ class Worker:
         self.shared["entropy"][self.worker] = self.storage.set_random(
             self.shard,
             self.phi,
-            self.first_document,
+            self.model.sizes.first_document + self.first_document,
             self.corpus["word_ids"],
             int(self.shared["start_seed"][0]),
             np.empty(self.model.config.n_topics),
@@ -322,8 +322,8 @@ class Worker:
         self.shared["bound_parts"][self.worker] = parts
 
     def _block_rows(self, block: int) -> tuple[int, int]:
-        bounds = self.corpus["block_bounds"]
-        return int(bounds[block]), int(bounds[block + 1])
+        rows = self.model.rows(self.corpus, block)
+        return rows.start, rows.stop
 
     @property
     def own_blocks(self) -> Sequence[int]:
