@@ -145,6 +145,8 @@ def fit(
     """
     observer = observer or Observer()
     check(config, judge is not None)
+    if peers is not None:
+        families.find(config.family).check_nodes(config)
     open_blocks, config = config.n_blocks is None, resolve(config, data, peers)
     n_workers = config.n_workers or 1
     # Each mapping keeps one, of three segments and two a worker; and a worker's pipe and pidfd.

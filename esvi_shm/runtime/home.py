@@ -28,7 +28,7 @@ import math
 import os
 import time
 from collections import Counter
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Generator, Iterator
 from dataclasses import replace
 from typing import Any
 
@@ -39,25 +39,21 @@ from esvi_shm.families.contract import Bound, Data, Judge
 from esvi_shm.runtime import blocks
 from esvi_shm.runtime.blocks import (
     ENTROPY_FROM,
-    ONE_PASS,
-    PLACE,
     RECALL,
     STEP,
-    TARGET_PASS,
     VISITS,
     WORK,
 )
 from esvi_shm.runtime.layout import Layout, fill
 from esvi_shm.runtime.nodes import Nodes
-from esvi_shm.runtime.peers import RECALL as RECALLED
-from esvi_shm.runtime.peers import REST, Event, Peers
+from esvi_shm.runtime.peers import Peers
 from esvi_shm.runtime.processes import Workers, give_back_freed, private_bytes
 from esvi_shm.runtime.record import Observer, Record, Restart, Result
 from esvi_shm.runtime.routes import Route, find_stops
 from esvi_shm.runtime.script import play
 from esvi_shm.runtime.signals import Signals
+from esvi_shm.runtime.traffic import Traffic
 from esvi_shm.runtime.worker import Setup
-from esvi_shm.shared.ring import EMPTY, pop_any, try_push
 from esvi_shm.shared.segments import Run
 
 #: Seconds that home sleeps at most between two looks at signals, time and progress.
@@ -96,10 +92,10 @@ class Home:
         if layout.released_bytes:
             data.release()
             give_back_freed()
-        self.control = control = self.arrays["control"]
+        control = self.arrays["control"]
         blocks.initialise_control(control, self.P, self.B)
-        self.rings, self.orders = control["rings"], control["orders"]
-        self.block_words, self.worker_words = control["blocks"], control["workers"]
+        self.orders, self.block_words = control["orders"], control["blocks"]
+        self.worker_words = control["workers"]
         self.shared = self.arrays["parameters"]
         work = [layout.model.work(self.arrays[f"shard_{p}"]) for p in range(self.P)]
         self.stops = find_stops(work)
@@ -108,11 +104,10 @@ class Home:
             segment, corpus = run.segments["parameters"], self.arrays["corpus"]
             self.nodes = Nodes(peers, layout, segment, corpus, self.block_words)
             self.nodes.begin(self.stops)
-            self.orders[ONE_PASS] = 1
-        self.events: list[Event] = []
         self.ended_by: str | None = None  # the signal that has ended the fit
         layout.model.initialise(self.arrays["corpus"], self.shared)
-        self.route = Route(self.config, self.stops)
+        route = Route(self.config, self.stops)
+        self.traffic = Traffic(control, route, self.stops, self.nodes, self._look)
         self.work_a_pass = sum(int(of_shard.sum()) for of_shard in work)
         self.visits_a_pass = sum(len(s) for s in self.stops)
         # Where a visit need not be the shard's last of the pass, every visit must leave its H;
@@ -130,7 +125,6 @@ class Home:
         self.fit_seconds = self.start_seconds = 0.0
         self.began = 0.0  # when the clock was last started
         self.peak_private = private_bytes()
-        self.turn = 0
 
     def run(self) -> Result:
         self.observer.stage("workers")
@@ -151,8 +145,7 @@ class Home:
             self.observer.stage("passes")
             stopped = self._passes()
             self.workers.watch(self.worker_words)
-            # Not answered: a worker that has ended before another answers would look dead.
-            self._send_all(blocks.STOP)
+            self.traffic.stop()
             self.workers.join()
         return self._result(stopped)
 
@@ -287,96 +280,30 @@ class Home:
         # The bound may be asked for then: the last pass leaves H.
         self.orders[ENTROPY_FROM] = 0 if self.always_entropy else target - 1
         if self.nodes is not None:
-            self._release_everywhere(self.nodes.peers, target - done)
+            self.traffic.release_everywhere(target - done)
             return
         if not self.config.deterministic:
-            self._release(target)
+            self.traffic.release(target)
             return
         for pass_ in range(done + 1, target + 1):
             self.layout.model.begin_pass(self.shared)
-            self._release(pass_)
+            self.traffic.release(pass_)
             if self.orders[RECALL]:
                 return
 
-    def _release(self, target: int) -> None:
-        self.orders[TARGET_PASS] = target
-        released = 0
-        for b in range(self.B):
-            step = int(self.block_words[b, STEP])
-            if step >= target * len(self.stops[b]):
-                continue
-            following = self.route.next_stop(b, step, self.control)
-            self.block_words[b, PLACE] = following
-            # The release in the push publishes the orders, and all that was written at rest.
-            try_push(self.rings[following, self.P], b)
-            released += 1
-        for _ in range(released):
-            self._next_home(may_recall=True)
-        if (self.block_words[:, PLACE] != self.P).any():
-            raise RuntimeError("a block is not home although all came home")
-
-    def _release_everywhere(self, peers: Peers, n_passes: int) -> None:
-        """The same on several nodes: blocks also come from there, and go."""
-        assert self.nodes is not None
-        asked = False
-        peers.release(n_passes)
-        while True:
-            events, self.events = [*self.events, *peers.poll(0.0)], []
-            for kind, block in events:
-                if kind == RECALLED:
-                    self.orders[RECALL] = 1
-                elif kind == REST:
-                    self.nodes.settle()
-                    return
-                elif len(self.stops[block]):
-                    step = int(self.block_words[block, STEP])
-                    following = self.route.next_stop(block, step, self.control)
-                    self.block_words[block, PLACE] = following
-                    try_push(self.rings[following, self.P], block)
-                else:
-                    peers.visited(block)
-            value = self._pop()
-            if value is not None:
-                self.block_words[value, PLACE] = self.nodes.away
-                peers.visited(value)
-            elif not events:
-                asked = self._look(may_recall=not asked, recall=peers.recall) or asked
-
-    def _next_home(self, may_recall: bool = False) -> int:
-        """Wait for the next id to come home: a block, or the answer to a command."""
-        while (value := self._pop()) is None:
-            self._look(may_recall, self._recall)
-            if self.nodes is not None:
-                self.events += self.nodes.peers.poll(0.0)
-        return value
-
-    def _pop(self) -> int | None:
-        """What has come home, if anything has."""
-        source, value = pop_any(self.rings[self.P], self.turn, 1)
-        if value == EMPTY:
-            return None
-        self.turn = (source + 1) % (self.P + 1)
-        return int(value)
-
-    def _recall(self) -> None:
-        self.orders[RECALL] = 1
-
-    def _look(self, may_recall: bool, recall: Callable[[], None]) -> bool:
-        """Sleep until something happens, and look around; whether blocks were recalled."""
+    def _look(self, are_out: bool) -> bool:
+        """Sleep until something happens, and look around; whether blocks are to be recalled."""
         now = time.perf_counter()
-        self.workers.check(LOOK if self.nodes is None else self.nodes.peers.nap)
-        recalled = may_recall and self._should_stop(now)
-        if recalled:
-            recall()
+        self.workers.check(LOOK if self.nodes is None else min(self.nodes.peers.nap, LOOK))
         if now - self.last_watch > WATCH:
             self.last_watch = now
             self.workers.watch(self.worker_words)
             self.peak_private = max(self.peak_private, private_bytes())
-        if may_recall:
+        if are_out:
             done = int(self.worker_words[:, WORK].sum())
             planned = self.config.n_passes * self.work_a_pass + self.start_work
             self.observer.progress(min(done, planned), planned, self.fit_seconds + now - self.began)
-        return recalled
+        return are_out and self._should_stop(now)
 
     def _agree(self) -> None:
         """Have all nodes know what ends the fit; they go by the clock of node 0.
@@ -399,19 +326,9 @@ class Home:
             limit is not None and self.fit_seconds + now - self.began >= limit
         )
 
-    def _send_all(self, index: int) -> None:
-        for p in range(self.P):
-            try_push(self.rings[p, self.P], blocks.command_id(index))
-
     def _command(self, name: str) -> None:
-        """Give a command to all workers and wait for all answers."""
-        nodes = self.nodes if name in self.layout.model.tours else None
-        for _ in range(1 if nodes is None else nodes.peers.n_nodes):
-            self._send_all(1 + list(self.layout.model.commands).index(name))
-            for _ in range(self.P):
-                self._next_home()
-            if nodes is not None:
-                nodes.rotate()
+        model = self.layout.model
+        self.traffic.command(list(model.commands).index(name), name in model.tours)
 
     def _play(self, script: Generator[Any, Any, Any]) -> Any:
         if self.nodes is None:

@@ -91,7 +91,7 @@ def test_a_limit_of_open_files_is_refused_before_or_enough(fit, n_workers, monke
 
 
 def test_a_worker_that_ends_before_another_is_not_taken_for_dead(fit, monkeypatch):
-    send_all, join = home.Home._send_all, home.Workers.join
+    send_all, join = home.Traffic._send_all, home.Workers.join
 
     def hold_back_one(self, index):
         if index == STOP:
@@ -104,7 +104,7 @@ def test_a_worker_that_ends_before_another_is_not_taken_for_dead(fit, monkeypatc
         os.kill(self.pids[1], signal.SIGCONT)
         join(self)
 
-    monkeypatch.setattr(home.Home, "_send_all", hold_back_one)
+    monkeypatch.setattr(home.Traffic, "_send_all", hold_back_one)
     monkeypatch.setattr(home.Workers, "join", let_go)
     fit(n_passes=2).assert_consistent()
     assert_nothing_left(fit)
