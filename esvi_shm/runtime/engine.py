@@ -82,7 +82,9 @@ def check(config: FitConfig, has_judge: bool = False) -> None:
             raise ParameterError("evaluate_every", "must be at least 1 with patience", 0)
 
 
-def plan(data: Data, config: FitConfig, release: bool = False) -> Layout:
+def plan(
+    data: Data, config: FitConfig, release: bool = False, peers: Peers | None = None
+) -> Layout:
     """The layout that `fit` would use, for `memory.describe`; allocates nothing that lasts.
 
     Raises
@@ -90,7 +92,7 @@ def plan(data: Data, config: FitConfig, release: bool = False) -> Layout:
     MemoryShortError
         If there is no memory to cut the data.
     """
-    return _layout(data, resolve(config, data), config.n_blocks is None, release)
+    return _layout(data, resolve(config, data, peers), config.n_blocks is None, release)
 
 
 def _layout(data: Data, config: FitConfig, open_blocks: bool, release: bool) -> Layout:

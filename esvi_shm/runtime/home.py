@@ -107,7 +107,7 @@ class Home:
         self.ended_by: str | None = None  # the signal that has ended the fit
         layout.model.initialise(self.arrays["corpus"], self.shared)
         route = Route(self.config, self.stops)
-        self.traffic = Traffic(control, route, self.stops, self.nodes, self._look)
+        self.traffic = Traffic(control, route, self.stops, self.nodes)
         self.work_a_pass = sum(int(of_shard.sum()) for of_shard in work)
         self.visits_a_pass = sum(len(s) for s in self.stops)
         # Where a visit need not be the shard's last of the pass, every visit must leave its H;
@@ -280,14 +280,14 @@ class Home:
         # The bound may be asked for then: the last pass leaves H.
         self.orders[ENTROPY_FROM] = 0 if self.always_entropy else target - 1
         if self.nodes is not None:
-            self.traffic.release_everywhere(target - done)
+            self.traffic.release_everywhere(target - done, self._look)
             return
         if not self.config.deterministic:
-            self.traffic.release(target)
+            self.traffic.release(target, self._look)
             return
         for pass_ in range(done + 1, target + 1):
             self.layout.model.begin_pass(self.shared)
-            self.traffic.release(pass_)
+            self.traffic.release(pass_, self._look)
             if self.orders[RECALL]:
                 return
 
@@ -328,7 +328,8 @@ class Home:
 
     def _command(self, name: str) -> None:
         model = self.layout.model
-        self.traffic.command(list(model.commands).index(name), name in model.tours)
+        index = list(model.commands).index(name)
+        self.traffic.command(index, name in model.tours, self._look)
 
     def _play(self, script: Generator[Any, Any, Any]) -> Any:
         if self.nodes is None:

@@ -16,6 +16,10 @@ from esvi_shm.runtime.peers import REST, Event
 from esvi_shm.runtime.routes import Route
 from esvi_shm.shared.ring import EMPTY, pop_any, try_push
 
+#: Called with whether blocks are out: sleeps until something happens, and returns whether they
+#: should be recalled.
+Look = Callable[[bool], bool]
+
 
 class Traffic:
     """What goes out from home, and comes home.
@@ -29,9 +33,6 @@ class Traffic:
         For each block the workers that have work for it.
     nodes : Nodes or None
         The other nodes, where there are some.
-    look : callable
-        Called with whether blocks are out: sleeps until something happens, and returns whether
-        they should be recalled.
     """
 
     def __init__(
@@ -40,10 +41,9 @@ class Traffic:
         route: Route,
         stops: Sequence[np.ndarray],
         nodes: Nodes | None,
-        look: Callable[[bool], bool],
     ) -> None:
         self.control, self.route, self.stops = control, route, stops
-        self.nodes, self.look = nodes, look
+        self.nodes = nodes
         self.rings, self.orders = control["rings"], control["orders"]
         self.block_words = control["blocks"]
         self.home = len(control["workers"])
@@ -51,7 +51,7 @@ class Traffic:
         self.events: list[Event] = []  # what came from other nodes before its time
         self.turn = 0
 
-    def release(self, target: int) -> None:
+    def release(self, target: int, look: Look) -> None:
         """Let all blocks make their passes up to `target`, and wait until they are home."""
         self.orders[TARGET_PASS] = target
         released = 0
@@ -61,12 +61,12 @@ class Traffic:
                 released += 1
         for _ in range(released):
             while self._pop() is None:
-                if self.look(True):
+                if look(True):
                     self.orders[RECALL] = 1
         if (self.block_words[:, PLACE] != self.home).any():
             raise RuntimeError("a block is not home although all came home")
 
-    def release_everywhere(self, n_passes: int) -> None:
+    def release_everywhere(self, n_passes: int, look: Look) -> None:
         """The same for `n_passes` more passes over all nodes, of which each releases its own."""
         assert self.nodes is not None
         peers, asked = self.nodes.peers, False
@@ -87,7 +87,7 @@ class Traffic:
             if came is not None:
                 self.block_words[came, PLACE] = self.nodes.away
                 peers.visited(came)
-            elif not events and self.look(True) and not asked:
+            elif not events and look(True) and not asked:
                 peers.recall()
                 asked = True
 
@@ -98,7 +98,7 @@ class Traffic:
         # The release in the push publishes the orders, and all that was written at rest.
         try_push(self.rings[following, self.home], block)
 
-    def command(self, index: int, is_tour: bool = False) -> None:
+    def command(self, index: int, is_tour: bool, look: Look) -> None:
         """Give a command to all workers and wait for all answers.
 
         Parameters
@@ -107,13 +107,14 @@ class Traffic:
             In the family's commands.
         is_tour : bool
             Whether it has to be given for the blocks of all nodes: they go round.
+        look : Look
         """
         nodes = self.nodes if is_tour else None
         for _ in range(1 if nodes is None else nodes.peers.n_nodes):
             self._send_all(1 + index)
             for _ in range(self.home):
                 while self._pop() is None:
-                    self.look(False)
+                    look(False)
                     if self.nodes is not None:  # the others hear from this node meanwhile
                         self.events += self.nodes.peers.poll(0.0)
             if nodes is not None:

@@ -80,7 +80,7 @@ class Segment:
             # Some network file systems have no locks; a file there needs none.
             with contextlib.suppress(OSError):
                 fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
-            self._mapping = mmap.mmap(descriptor, _size(handle.table))
+            self._mapping: Any = mmap.mmap(descriptor, _size(handle.table))
         self.arrays: dict[str, np.ndarray[Any, Any]] = handle.table.views(self._mapping)
 
     def reserve(self, name: str | None = None, rows: slice = ALL) -> None:
@@ -129,7 +129,7 @@ class Segment:
 
     def close(self) -> None:
         """Let go of the arrays; the memory is unmapped with the last one in use. Repeatable."""
-        self.arrays = {}
+        self.arrays, self._mapping = {}, None
 
 
 def _size(table: Table) -> int:

@@ -95,10 +95,10 @@ def test_a_worker_that_ends_before_another_is_not_taken_for_dead(fit, monkeypatc
 
     def hold_back_one(self, index):
         if index == STOP:
-            os.kill(self.workers.pids[1], signal.SIGSTOP)
+            os.kill(fit.pids[1], signal.SIGSTOP)
         send_all(self, index)
         if index == STOP:
-            os.waitid(os.P_PID, self.workers.pids[0], os.WEXITED | os.WNOWAIT)
+            os.waitid(os.P_PID, fit.pids[0], os.WEXITED | os.WNOWAIT)
 
     def let_go(self):
         os.kill(self.pids[1], signal.SIGCONT)
@@ -190,7 +190,7 @@ class Model(lda.Model):
 """
 
 
-@pytest.mark.parametrize("place", ["visit", "_bound"])
+@pytest.mark.parametrize("place", ["visit", "_bound_own"])
 def test_a_failing_family_is_reported_with_its_traceback(fit, place, tmp_path, monkeypatch):
     """The family is one from out of the tree, found by its entry point."""
     (tmp_path / "failing_family.py").write_text(FAILING.replace("PLACE", place))
@@ -271,7 +271,7 @@ def test_a_worker_whose_main_process_is_gone_at_its_start_ends_without_a_word(to
     code = f"from esvi_shm.runtime.worker import main; main({theirs.fileno()})"
     if told:
         nobody = 2**22 + 1  # a process id that the system does not give
-        ours.send(Setup(0, FitConfig(), Sizes(1, 1), {}, nobody, 0))
+        ours.send(Setup(0, FitConfig(), Sizes(1, 1, 1), {}, nobody, 0))
     process = subprocess.Popen(
         [sys.executable, "-c", code], stderr=subprocess.PIPE, pass_fds=[theirs.fileno()], text=True
     )
