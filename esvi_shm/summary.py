@@ -58,6 +58,7 @@ def summarise(
         "pairs_per_second": result.work / result.pass_seconds if result.pass_seconds else 0.0,
         "shared_bytes": result.shared_bytes,
         "peak_rss_bytes": result.shared_bytes + result.peak_private_bytes,
+        "most_rows_at_a_node": result.most_held,
         "restarts": [restart._asdict() for restart in result.restarts],
         "at_rest": result.at_rest,
         "ending": result.ending,

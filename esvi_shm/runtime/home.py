@@ -378,6 +378,7 @@ class Home:
         work = float(self.worker_words[:, WORK].sum()) - self.start_work
         if self.nodes is not None:
             work = self.nodes.sums(work)[0]
+        most_held = 1.0 if self.nodes is None else self.nodes.most_held()
         private = max(self.peak_private, private_bytes()) + sum(self.workers_peak)
         return Result(
             config=self.config,
@@ -392,6 +393,7 @@ class Home:
             stopped=stopped,
             restarts=self.restarts,
             at_rest=dict(self.at_rest),
+            most_held=most_held,
             ending=self.layout.model.ending(
                 math.ceil(self.history[-1].passes), self.held, self.arrays
             ),

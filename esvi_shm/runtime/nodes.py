@@ -28,6 +28,7 @@ class Travelling:
         self.segment, self.corpus, self.model = segment, corpus, layout.model
         self.n_workers = layout.sizes.n_workers
         self.shared = segment.arrays
+        self.held = self.most_held = 0  # bytes, now and at most
 
     def reserve_the_rest(self) -> None:
         """Make room for all that does not travel."""
@@ -44,11 +45,17 @@ class Travelling:
         """See `peers.Rows`."""
         for name in self.model.travels:
             self.segment.reserve(name, self.model.rows(self.corpus, block))
+        self.held += self._size(block)
+        self.most_held = max(self.most_held, self.held)
 
     def drop(self, block: int) -> None:
         """See `peers.Rows`."""
         for name in self.model.travels:
             self.segment.give_back(name, self.model.rows(self.corpus, block))
+        self.held -= self._size(block)
+
+    def _size(self, block: int) -> int:
+        return sum(part.nbytes for part in self.parts(block))
 
     def contribution(self) -> np.ndarray:
         """See `peers.Rows`."""
@@ -118,6 +125,14 @@ class Nodes:
         total = np.array(numbers, np.float64)
         self.peers.sum_into(total)
         return total
+
+    def most_held(self) -> float:
+        """Of all rows that travel, the share that any node has held at once."""
+        shares = np.zeros(self.peers.n_nodes)
+        whole = sum(self.rows.shared[name].nbytes for name in self.layout.model.travels)
+        shares[self.peers.rank] = self.rows.most_held / max(whole, 1)
+        self.peers.sum_into(shares)
+        return float(shares.max())
 
     def whole_rows(self) -> dict[str, np.ndarray] | None:
         """All rows that travel, at node 0; None elsewhere. They lie in files without a name."""

@@ -83,6 +83,8 @@ def test_rows_of_blocks_that_are_away_take_no_memory(monkeypatch):
     assert len(held) == len(given_back) + 4  # what is given back was held; in the end each has 2
     assert all(rows != slice(None) for rows in held)
     assert len(given_back) == meeting.carried
+    n_blocks_at_once = max(peer.most_held for peer in meeting.peers)
+    assert 0.5 <= results[0].most_held <= 1.2 * n_blocks_at_once / 4
     sums_hold(results[0].learned, counts, 0.1 * n_topics, 0.1 * n_topics)
 
 
