@@ -28,6 +28,7 @@ class Meeting:
         self.peers = [Node(self, rank) for rank in range(n_nodes)]
         self.visits = []
         self.carried = 0
+        self.homes = {}
 
 
 class Node:
@@ -112,9 +113,10 @@ class Node:
 
     def _hand_over(self, block, to, why):
         other = self.meeting.peers[to]
-        self.rows.set_others(
-            sum(p.rows.contribution() for p in self.meeting.peers if p is not self)
-        )
+        of_others = sum(p.rows.contribution() for p in self.meeting.peers if p is not self)
+        self.rows.set_others(of_others)
+        if self.n_nodes > 1:
+            assert (self.rows.shared["pi"][-1] == of_others).all()
         parcel = self._give(block)
         other.events.append((why, parcel))
 
@@ -167,6 +169,13 @@ def fit_together(corpus, config, n_nodes, monkeypatch, judges=None):
     monkeypatch.setattr(home, "Workers", Threads)
     monkeypatch.setattr(engine, "Signals", Signals)
     meeting, results, failed = Meeting(n_nodes), [None] * n_nodes, []
+
+    class Noted(home.Home):
+        def __init__(self, *arguments):
+            super().__init__(*arguments)
+            meeting.homes[self.nodes.peers.rank] = self
+
+    monkeypatch.setattr(engine, "Home", Noted)
     bounds = split_documents(corpus.indptr, n_nodes).tolist()
 
     def work(rank):

@@ -53,6 +53,10 @@ def test_every_node_knows_the_same_bound_and_is_visited_once_a_pass(monkeypatch)
             assert mine[3:6] == first[3:6]
             assert mine.passes == first.passes
     assert results[0].history[-1].passes == CONFIG.n_passes
+    for node in range(3):
+        pi = meeting.homes[node].shared["pi"].sum(axis=0)
+        learned = results[0].learned
+        np.testing.assert_allclose(pi, learned.lambda_rows.sum(axis=0) - 24 * 0.1, rtol=1e-4)
     for b in range(7):
         of_block = [node for block, node in meeting.visits if block == b]
         for p in range(CONFIG.n_passes):
