@@ -173,7 +173,8 @@ def fit_together(corpus, config, n_nodes, monkeypatch, judges=None):
     class Noted(home.Home):
         def __init__(self, *arguments):
             super().__init__(*arguments)
-            meeting.homes[self.nodes.peers.rank] = self
+            if self.nodes is not None:
+                meeting.homes[self.nodes.peers.rank] = self
 
     monkeypatch.setattr(engine, "Home", Noted)
     bounds = split_documents(corpus.indptr, n_nodes).tolist()
