@@ -70,9 +70,15 @@ def joined(given: argparse.Namespace, config: "FitConfig") -> Iterator["Peers | 
     from esvi_shm import families, transports
 
     families.find(config.family).check_nodes(config)
-    peers = transports.connect(
-        given.transport, transports.Options(given.rank, given.nodes, given.key_file)
+    options = transports.Options(
+        given.rank,
+        tuple(given.nodes.split(",")) if given.nodes else (),
+        given.key_file,
+        route="balanced" if config.route == "balanced" else "lap",
+        seed=config.seed,
     )
+    # What must be the same is compared by name, below.
+    peers = transports.connect(given.transport, options, bytes(32))
     try:
         _agree(config, peers)
         yield peers
