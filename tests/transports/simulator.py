@@ -9,7 +9,11 @@ block must have one owner, and the mass of blocks and pools be what it was.
 """
 
 import random
+from array import array
 from collections import deque
+from itertools import pairwise
+from math import inf
+from operator import ge
 
 import numpy as np
 
@@ -25,16 +29,19 @@ class SimulatedRows:
     """Rows of every block at one node: mass, visits; what is not held is poison."""
 
     def __init__(self, n_blocks: int, held) -> None:
-        self.mass = np.full(n_blocks, POISON, np.int64)
-        self.visits = np.full((n_blocks, 3), POISON, np.int64)
+        self.mass = array("q", [POISON]) * n_blocks
+        self.visits = array("q", [POISON]) * (3 * n_blocks)
         self.held = set(held)
-        self.mass[list(held)], self.visits[list(held)] = 1000, 0
+        for block in held:
+            self.mass[block] = 1000
+            self.visits[3 * block : 3 * block + 3] = array("q", [0, 0, 0])
         self.pool = np.zeros(2)  # mass, visits made here
         self.others = None
 
     def parts(self, block):
         assert block in self.held, f"rows of block {block} are not held"
-        return [memoryview(self.mass[block : block + 1]), memoryview(self.visits[block])]
+        visits = memoryview(self.visits)[3 * block : 3 * block + 3]
+        return [memoryview(self.mass)[block : block + 1], visits]
 
     def hold(self, block):
         assert block not in self.held, f"block {block} is held already"
@@ -42,7 +49,8 @@ class SimulatedRows:
 
     def drop(self, block):
         self.held.remove(block)
-        self.mass[block] = self.visits[block] = POISON
+        self.mass[block] = POISON
+        self.visits[3 * block : 3 * block + 3] = array("q", [POISON] * 3)
 
     def contribution(self):
         return self.pool
@@ -68,6 +76,21 @@ class Node:
         self.written = draw.choice([2, 10, 100])  # messages at a time
         self.at_rest = True
         self.recalled = False
+        self.before = [0] * cluster.n_nodes
+
+    def has_to_act(self, now):
+        """Whether there is anything to do; else nothing would change."""
+        outbox = self.protocol.outbox
+        return (
+            self.inbox
+            or now >= self.wakes()
+            or not all(map(outbox.is_empty, outbox.others))
+            or (not self.released and now >= self.late)
+        )
+
+    def wakes(self):
+        """When there is something to do even if nothing comes."""
+        return min(self.busy[0][1] if self.busy else inf, self.protocol.hops._next_news)
 
     def act(self, now):
         for source, frame in self.inbox:
@@ -90,7 +113,9 @@ class Node:
             if kind == VISIT:
                 assert not self.at_rest
                 last = self.busy[-1][1] if self.busy else now
-                self.busy.append((block, max(last, now) + 0.01 * self.slowness * cluster.draw.random()))
+                self.busy.append(
+                    (block, max(last, now) + 0.01 * self.slowness * cluster.draw.random())
+                )
                 cluster.check_opened(self)
             elif kind == RECALL:
                 assert not self.recalled
@@ -102,7 +127,8 @@ class Node:
     def _visit(self, block):
         moved = self.cluster.draw.randrange(-5, 6)
         self.rows.mass[block] += moved
-        self.rows.visits[block] += 1
+        for i in range(3 * block, 3 * block + 3):
+            self.rows.visits[i] += 1
         self.rows.pool += (-moved, 1)
         self.cluster.visits[block].append(self.rank)
 
@@ -119,12 +145,13 @@ class Node:
 class Cluster:
     """Nodes, the network between them, and what must hold."""
 
-    def __init__(self, seed, most_nodes=4) -> None:
+    def __init__(self, seed, is_large=False) -> None:
         self.seed, self.draw = seed, random.Random(seed)
         draw = self.draw
-        self.n_nodes = draw.randint(2, most_nodes)
-        self.n_blocks = draw.choice([1, self.n_nodes, 2 * self.n_nodes + 1, 4 * self.n_nodes])
-        self.n_passes = draw.choice([1, 2, 3])
+        self.n_nodes = draw.randint(2, 5 if is_large else 4)
+        sizes = [1, self.n_nodes, 2 * self.n_nodes + 1]
+        self.n_blocks = 4 * self.n_nodes if is_large else draw.choice(sizes)
+        self.n_passes = draw.choice([1, 2, 3] if is_large else [1, 2])
         self.route = draw.choice(["lap", "balanced"])
         self.spare = draw.choice([None, 1, 2])
         self.nodes_of = [self._draw_nodes() for _ in range(self.n_blocks)]
@@ -138,7 +165,8 @@ class Cluster:
         self.last = dict.fromkeys(pairs, 0.0)
         self.nodes = [Node(j, self) for j in range(self.n_nodes)]
         self.now, self.steps = 0.0, 0
-        self.pace = [draw.choice([1, 1, 1, 0.1]) for _ in self.nodes]  # how often they look
+        # How often they look.
+        self.paces = [(node, draw.choice([1, 1, 1, 0.1])) for node in self.nodes]
         self.total = 1000 * self.n_blocks
         self.rested = 0
 
@@ -165,6 +193,12 @@ class Cluster:
                         # Again, any that came before.
                         self.nodes[to].inbox.append((source, self.draw.choice(old)))
 
+    def _next(self):
+        """When something happens next, while no node has anything to do."""
+        on_the_way = [link[0][0] for link in self.links.values() if link]
+        waiting = [node.late for node in self.nodes if not node.released]
+        return min(*on_the_way, *waiting, *(node.wakes() for node in self.nodes), inf)
+
     def _lose(self):
         """Lose a connection, and what is on its way; both sides say everything again."""
         i, j = self.draw.sample(range(self.n_nodes), 2)
@@ -190,9 +224,13 @@ class Cluster:
             self.steps += 1
             assert self.steps < limit, "work does not move on"
             self._carry()
+            able = [node.has_to_act(self.now) and pace for node, pace in self.paces]
+            if not any(able):
+                self.now = self._next()
+                continue
             if self.losses and self.draw.random() < self.losses:
                 self._lose()
-            node = self.draw.choices(self.nodes, self.pace)[0]
+            node = self.draw.choices(self.nodes, able)[0]
             if not node.released and self.now >= node.late:
                 node.released, node.at_rest, node.recalled = True, False, False
                 node.opening = node.rows.pool.copy()
@@ -229,16 +267,17 @@ class Cluster:
             owners = self.owners(block)
             assert len(owners) == 1, f"block {block} has {len(owners)} owners"
             mass += owners[0].rows.mass[block]
-            assert (owners[0].rows.visits[block] == owners[0].rows.visits[block][0]).all()
+            rows = owners[0].rows.visits[3 * block : 3 * block + 3]
+            assert rows[0] == rows[1] == rows[2] >= 0
         assert mass + sum(node.rows.pool[0] for node in self.nodes) == self.total
         for node in self.nodes:
             hops = node.protocol.hops
             assert set(hops.trips) == node.rows.held
             foreign = [b for b in hops.trips if b % self.n_nodes != node.rank]
             assert len(foreign) <= hops.spare, "more blocks than places"
-            versions = node.protocol.shares.versions
-            assert (versions >= getattr(node, "before", 0)).all()
-            node.before = versions.copy()
+            versions = node.protocol.shares.versions.tolist()
+            assert all(map(ge, versions, node.before))
+            node.before = versions
 
     def check_opened(self, node):
         """A visit knows at least what the others had when the release began."""
@@ -266,5 +305,5 @@ class Cluster:
                 assert len(history) == self.n_passes * len(stops)
                 assert all(sorted(nodes) == stops for nodes in passes)
             assert all(len(set(nodes)) == len(nodes) for nodes in passes)
-            for before, after in zip(passes, passes[1:], strict=False):
+            for before, after in pairwise(passes):
                 assert before[-1] == after[0], "a pass begins where the block is"

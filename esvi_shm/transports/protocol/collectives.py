@@ -77,9 +77,9 @@ class Collectives:
     def send_part(self, part: bytes, to: Sequence[int], awaited: Sequence[int]) -> None:
         """Begin a call: send a part to some nodes, and wait for those of others."""
         self._number += 1
-        self.resend_part(part, to, awaited)
+        self.go_on_with_part(part, to, awaited)
 
-    def resend_part(self, part: bytes, to: Sequence[int], awaited: Sequence[int]) -> None:
+    def go_on_with_part(self, part: bytes, to: Sequence[int], awaited: Sequence[int]) -> None:
         """Go on in the same call."""
         for j in to:
             head = _PART.pack(self._number)

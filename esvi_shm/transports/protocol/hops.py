@@ -118,6 +118,7 @@ class Hops:
         self.is_out = False
         self._begun = self._recalled = self._asked = False
         self._done: tuple[int, bool] = (0, False)  # last release that is done, whether recalled
+        self._ahead = (0, 0)  # a recall that came before its release
         self._is_dirty = False
 
     # What home says.
@@ -135,6 +136,8 @@ class Hops:
         self._tell_all()
         self._shares.announce(Phase.OPEN, self.epoch)
         self._is_dirty = True
+        if self._ahead[0] == self.epoch:
+            self._hear_recall(self._ahead[1], self.epoch)
 
     def visited(self, block: int) -> None:
         """A visit of a block here is over."""
@@ -369,6 +372,8 @@ class Hops:
         self._tell(to)
 
     def _hear_recall(self, source: int, epoch: int) -> None:
+        if epoch > self.epoch:
+            self._ahead = epoch, source  # of a release that this node has yet to begin
         if epoch != self.epoch or not self.is_out or self._recalled or self._done[0] == epoch:
             return
         if self.rank != 0 and source != 0:

@@ -22,9 +22,17 @@ class Message(NamedTuple):
 
 
 class Outbox:
-    """The messages of one node to the others."""
+    """The messages of one node to the others.
+
+    Attributes
+    ----------
+    changeable : set of int
+        Nodes to which pieces were being written of a block that may change before they are all
+        written; whoever writes copies what is left of them.
+    """
 
     def __init__(self, rank: int, n_nodes: int) -> None:
+        self.changeable: set[int] = set()
         self.others = [j for j in range(n_nodes) if j != rank]
         self._short: list[deque[Message]] = [deque() for _ in range(n_nodes)]
         self._long: list[deque[Message]] = [deque() for _ in range(n_nodes)]
@@ -62,6 +70,7 @@ class Outbox:
     def forget(self, to: int, tag: int) -> None:
         """Leave out the pieces of a block that are not yet written."""
         self._long[to] = deque(m for m in self._long[to] if m.tag != tag)
+        self.changeable.add(to)
 
     def clear(self, to: int) -> None:
         """Leave out all that is not yet written."""

@@ -67,7 +67,7 @@ class Shares:
 
     def _send(self, to: int, phase: Phase, epoch: int, version: int, own: np.ndarray) -> None:
         head = _HEAD.pack(version, phase)
-        self._outbox.send_long(to, Kind.SHARE, epoch, head, [memoryview(own)], -1)
+        self._outbox.send_long(to, Kind.SHARE, epoch, head, [own.data], -1)
         self._told[to] = max(self._told[to], version)
 
     def along(self, to: int, epoch: int) -> None:
@@ -99,7 +99,7 @@ class Shares:
         begun = self._arriving.get(source)
         if begun is None or begun[0] < version:
             values = np.zeros(len(self._own))
-            begun = version, values, Arrival([memoryview(values)], total)
+            begun = version, values, Arrival([values.data], total)
             self._arriving[source] = begun
         elif begun[0] > version:
             return
