@@ -63,6 +63,10 @@ class WorkerError(EsviError):
     """A worker process died or failed; the message says which, how, and why that is likely."""
 
 
+class PeerError(EsviError):
+    """Another node of the fit died, failed or does not belong to it; the message says which."""
+
+
 class Interrupted(EsviError):
     """The user asked twice to stop: the fit was aborted and nothing was saved."""
 
