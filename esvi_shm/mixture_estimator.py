@@ -57,6 +57,8 @@ class Mixture(ClusterMixin, BaseEstimator):
         With `topk`: passes that score a point against all components. In those that follow it is
         scored against those that it keeps, their neighbours and a few drawn at random, but for
         every tenth pass; what that leaves out is in ``model_.summary["ending"]``. None: 5.
+    moves : bool
+        After 1, 3, 6, 10... passes merge and split components, where that raises the bound.
     strict : bool
         Lemma 1 only within the block that a worker holds.
     random_state : int, RandomState or None
@@ -95,6 +97,7 @@ class Mixture(ClusterMixin, BaseEstimator):
         means_init: Any = None,
         topk: int | None = None,
         dense_passes: int | None = None,
+        moves: bool = True,
         strict: bool = False,
         max_iter: int = FitConfig.n_passes,
         tol: float = FitConfig.tol,
@@ -121,6 +124,7 @@ class Mixture(ClusterMixin, BaseEstimator):
         self.means_init = means_init
         self.topk = topk
         self.dense_passes = dense_passes
+        self.moves = moves
         self.strict = strict
         self.max_iter = max_iter
         self.tol = tol

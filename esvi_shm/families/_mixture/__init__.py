@@ -16,6 +16,7 @@ F never falls with one worker, and in the strict form with any number.
 Source: Zhang et al., AISTATS 2019, Lemma 1, Algorithms 1 and 2.
 """
 
+import itertools
 import math
 from collections.abc import Generator, Mapping, Sequence
 from dataclasses import fields, replace
@@ -33,6 +34,7 @@ from esvi_shm.families._mixture.functions import gammaln, psi
 from esvi_shm.families._mixture.kept_worker import KeptWorker
 from esvi_shm.families._mixture.learned import Learned
 from esvi_shm.families._mixture.left_out import left_out
+from esvi_shm.families._mixture.moves import is_due, script
 from esvi_shm.families._mixture.worker import Worker, tile_rows
 from esvi_shm.families.contract import Arrays, Bound, Changes, Judge
 from esvi_shm.points import Points
@@ -54,6 +56,8 @@ COMPONENTS_A_KEPT_ONE = 4
 DENSE_PASSES, ALL_EVERY = 5, 10
 #: Neighbours of a component, and components drawn for a point, that it is scored against.
 N_NEAR, N_DRAWN = 8, 4
+#: More passes than a fit makes.
+NEVER = 2**62
 #: Components with fewer points than this are reported as dead.
 DEAD = 0.5
 
@@ -73,7 +77,10 @@ class Mixture:
 
     kind: Any
     units = "points"
-    commands: Sequence[str] = ("assign", "sum", "settle", "refresh", "near", "bound")
+    commands: Sequence[str] = (
+        "assign", "sum", "settle", "refresh", "near", "bound",
+        "lean", "halve", "weigh", "pair", "mix", "move",
+    )  # fmt: skip
     meets = False
     settles_after = 0
 
@@ -168,7 +175,7 @@ class Mixture:
             config, topk=topk, n_topics=4, n_workers=1, n_blocks=1, start="random", mixture=options,
             dense_passes=None if topk is None else 0,  # the start is dense
         )  # fmt: skip
-        return points, small, [1] if options.strict else []
+        return points, small, [1] if options.strict or options.moves else []
 
     def work(self, shard: Arrays) -> np.ndarray:
         return np.diff(shard["chunk_bounds"])
@@ -183,9 +190,14 @@ class Mixture:
         self.log_base = 0.0
         self.n_near, self.n_drawn = min(N_NEAR, self.K - 1), N_DRAWN
         #: The first pass that looks only at near components.
-        self.first_near = config.n_passes
+        self.first_near = NEVER
         if self.kept is not None and self.n_near:
             self.first_near = DENSE_PASSES if config.dense_passes is None else config.dense_passes
+
+    @property
+    def moves(self) -> bool:
+        """Whether components are merged and split at rests."""
+        return self.options.moves and not self.options.strict and self.K > 1
 
     def is_near(self, pass_: int) -> bool:
         """Whether a pass (from 0) looks only at components near a point."""
@@ -249,6 +261,20 @@ class Mixture:
                 "gains of its components; log-sum-exp, entropy and KL of its points",
             ),
         ]  # fmt: skip
+        if self.moves:
+            home = f"home, {rest}"
+            specs += [
+                ArraySpec("lean", (rows, K), self.dtype, "home; owners", "everyone, at rest",
+                          "by how much a component's new half scores better"),
+                ArraySpec("gains", (2, K), np.float64, "owners, at rest", home,
+                          "what a split and a merge change of the bound"),
+                ArraySpec("partner", (K,), np.int32, "owners, at rest", "everyone, at rest",
+                          "what each component is best merged into"),
+                ArraySpec("mixing", (P, 2, K), np.float64, "worker p its part, at rest", home,
+                          "what that changes of the entropy"),
+                ArraySpec("moves", (2, K), np.int32, home, "everyone, at rest",
+                          "what is merged into which, and which become new halves"),
+            ]  # fmt: skip
         if self.kept is not None:
             shape, text = (K, self.n_near), "neighbours of each component"
             own = "the owner of a component, at rest"
@@ -270,7 +296,7 @@ class Mixture:
     def scratch_bytes(self, largest_block: int) -> int:
         item, s, T = np.dtype(self.dtype).itemsize, self.sizes, self.n_statistics
         rows = tile_rows(T, self.K, item, s.is_sparse)
-        tile = rows * (self.K + (0 if s.is_sparse else T))
+        tile = rows * (self.K + (0 if s.is_sparse else 2 * T + 1))
         theta = (1 + T) * self.K * (1 if s.is_sparse else 2)
         kept = 0
         if self.kept is not None:
@@ -312,23 +338,31 @@ class Mixture:
     def next_rest(self, n_passes: int) -> int | None:
         if self.options.strict:  # Lemma 1 moves nothing from one block to another: they regroup
             return n_passes + 1
-        if self.first_near >= self.config.n_passes:
-            return None
-        since = max(0, n_passes + 1 - self.first_near)
-        return self.first_near + -(-since // ALL_EVERY) * ALL_EVERY
+        least, found = n_passes + 1, []
+        if self.moves:
+            found.append(next(n for n in itertools.count(least) if is_due(n)))
+        if self.first_near < self.config.n_passes:
+            since = max(0, least - self.first_near)
+            found.append(self.first_near + -(-since // ALL_EVERY) * ALL_EVERY)
+        return min(found, default=None)
 
     def at_rest(
         self, held: Any, arrays: Arrays, shared: Arrays, n_passes: int, judge: Judge | None
     ) -> Generator[str | int, bool, dict[str, int]]:
+        made: dict[str, int] = {}
         if self.options.strict:
             fresh = shuffled(np.arange(self.K), self.config.seed, self.K, n_passes)
             for lo, hi in zip(self.block_bounds[:-1], self.block_bounds[1:], strict=True):
                 shared["members"][lo:hi] = np.sort(fresh[lo:hi])
             yield "refresh"
-        else:
+            return made
+        yield from self._settle()
+        if self.moves and is_due(n_passes):
+            made = yield from script(self, held, arrays, shared, n_passes)
             yield from self._settle()
+        if self.is_near(n_passes) and not self.is_near(n_passes - 1):
             yield "near"
-        return {}
+        return made
 
     def ending(self, n_passes: int, held: Any, arrays: Mapping[str, Arrays]) -> dict[str, Any]:
         if self.kept is None:

@@ -72,7 +72,8 @@ def keep_near(t, rows, near, seed, pass_, first, n_drawn, ids, z, marks, found, 
 
     Parameters
     ----------
-    t : float array, shape (n, T)
+    t : float array, shape (n, 1 + T)
+        1 and t(x).
     rows : float array, shape (K, 1 + T)
         The constant and E[theta] of each component.
     near : int32 array, shape (K, M)
@@ -85,15 +86,15 @@ def keep_near(t, rows, near, seed, pass_, first, n_drawn, ids, z, marks, found, 
     found : int32 array, shape (K + 1,); used
     row : float array, shape (K,); used
     """
-    T = t.shape[1]
-    for i in range(t.shape[0]):
+    n_rows, width = t.shape
+    for i in range(n_rows):
         n = _find(near, seed, pass_, first + i, n_drawn, ids[i], z[i], marks, found)
         x = t[i]
         for c in range(n):
             theta = rows[found[c]]
-            u = theta[0]
-            for j in range(T):
-                u += x[j] * theta[1 + j]
+            u = theta[0]  # x[0] is 1
+            for j in range(1, width):
+                u += x[j] * theta[j]
             row[found[c]] = u
         _choose(row, found[:n], ids[i], z[i])
 
@@ -194,18 +195,19 @@ def _sink(row, heap, at):
 
 @kernel
 def add_changes(t, ids, z, old_ids, old_z, change, sums):
-    """sums += (z_new - z_old)' (1, t(X)); points that hardly change get their old z again.
+    """sums += (z_new - z_old)' t; points that hardly change get their old z again.
 
     Parameters
     ----------
-    t : float array, shape (n, T)
+    t : float array, shape (n, 1 + T)
+        1 and t(x).
     ids, z, old_ids, old_z : arrays, shape (n, C)
     change : float32 array, shape (K,)
         Zeros, and zeros afterwards.
     sums : float64 array, shape (K, 1 + T)
     """
-    T = t.shape[1]
-    for i in range(t.shape[0]):
+    n_rows, width = t.shape
+    for i in range(n_rows):
         if _differ(ids[i], z[i], old_ids[i], old_z[i], change):
             x = t[i]
             for which in (old_ids[i], ids[i]):
@@ -215,9 +217,8 @@ def add_changes(t, ids, z, old_ids, old_z, change, sums):
                     if moved != 0.0:
                         change[k] = 0.0
                         into = sums[k]
-                        into[0] += moved
-                        for j in range(T):
-                            into[1 + j] += moved * x[j]
+                        for j in range(width):
+                            into[j] += moved * x[j]
 
 
 @kernel

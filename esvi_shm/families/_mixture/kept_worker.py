@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from esvi_shm.families._mixture import kept
-from esvi_shm.families._mixture.worker import Worker, as_slice
+from esvi_shm.families._mixture.mover import as_slice
+from esvi_shm.families._mixture.worker import Worker
 from esvi_shm.families.contract import Arrays
 
 if TYPE_CHECKING:
@@ -103,12 +104,9 @@ class KeptWorker(Worker):
         for block in self.own_blocks:
             columns = self.model.columns(self.shared, block)
             for first in range(0, len(columns), _GROUP):
-                at = as_slice(columns[first : first + _GROUP])
-                own = self.statistics[:, at]
-                means = own[1:] / np.maximum(own[0], 1e-6)
-                u = means.T.astype(self.theta.dtype) @ self.theta[1:] + self.theta[0]
-                u[np.arange(len(u)), columns[first : first + _GROUP]] = -np.inf
-                near[at] = np.argpartition(-u, n_near - 1, axis=1)[:, :n_near]
+                some = columns[first : first + _GROUP]
+                u = self._score_all(some)
+                near[as_slice(some)] = np.argpartition(-u, n_near - 1, axis=1)[:, :n_near]
                 self.beat[0] += 1
 
     def _sum_bounds(self, u: np.ndarray, lo: int, hi: int) -> Any:

@@ -42,7 +42,7 @@ def left_out(
     u = np.asarray(t @ theta[1:]) + theta[0]
     bounds = arrays["corpus"]["point_bounds"]
     owners = np.searchsorted(bounds, chosen, side="right") - 1
-    at = [(arrays[f"state_{p}"], i - bounds[p]) for p, i in zip(owners, chosen, strict=True)]
+    at = [(held.states[p], i - bounds[p]) for p, i in zip(owners, chosen, strict=True)]
     z = np.array([state["z"][i] for state, i in at], np.float64)
     ids = np.array([state["ids"][i] for state, i in at], np.int64)
     u -= u.max(axis=1, keepdims=True)

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from esvi_shm.families._mixture import kernels
+from esvi_shm.families._mixture.mover import Mover, as_slice
 from esvi_shm.families.contract import Arrays
 from esvi_shm.shared.ring import LINE_WORDS
 
@@ -37,7 +38,7 @@ def tile_rows(n_statistics: int, n_components: int, item: int, is_sparse: bool) 
     return max(16, min(TILE_BYTES // row, MOST_ROWS))
 
 
-class Worker:
+class Worker(Mover):
     """A mixture's part in one worker process; see `families.contract.FamilyWorker`."""
 
     def __init__(
@@ -61,7 +62,9 @@ class Worker:
         self.theta = np.zeros((1 + T, self.K), dtype)
         self.seen = np.full(model.sizes.n_blocks, -1, np.int64)
         self.scores = np.empty((self.rows, self.K), dtype)
-        self.products = np.empty((0 if model.sizes.is_sparse else T, self.K), dtype)
+        # 1 and t(x) of dense points: so constants and counts are part of the products.
+        self.features = np.ones((0 if model.sizes.is_sparse else self.rows, 1 + T), dtype)
+        self.products = np.empty((0 if model.sizes.is_sparse else 1 + T, self.K), dtype)
         widest = int(np.diff(model.block_bounds).max())
         self.buffer = np.empty((1 + T, widest), dtype)
         self.pass_ = -1
@@ -126,13 +129,15 @@ class Worker:
             yield lo, min(lo + self.rows, last)
 
     def _features(self, lo: int, hi: int) -> Any:
-        """t(x) of some points; None of sparse ones."""
+        """1 and t(x) of some points; None of sparse ones."""
         if self.model.sizes.is_sparse:
             return None
-        return self.kind.features(self.shard["x"][lo:hi])
+        features = self.features[: hi - lo]
+        features[:, 1:] = self.kind.features(self.shard["x"][lo:hi])
+        return features
 
     def _score(self, lo: int, hi: int, theta: np.ndarray) -> tuple[Any, np.ndarray]:
-        """t(x) of some points (None of sparse ones), and u = t(x) E[theta] + constant."""
+        """What `_features` gives of some points, and u = t(x) E[theta] + constant."""
         k = theta.shape[1]
         u = self.scores[: hi - lo] if k == self.K else np.empty((hi - lo, k), theta.dtype)
         features = self._features(lo, hi)
@@ -140,8 +145,7 @@ class Worker:
             s = self.shard
             kernels.sparse_scores(s["ptr"], s["index"], s["value"], lo, hi, theta[1:], theta[0], u)
         else:
-            np.matmul(features, theta[1:], out=u)
-            u += theta[0]
+            np.matmul(features, theta, out=u)
         return features, u
 
     def _update(self, first: int, last: int, columns: np.ndarray, hard: bool = False) -> None:
@@ -157,17 +161,17 @@ class Worker:
     ) -> None:
         """pending += (z_new - z_old)' t(X)."""
         at: Any = as_slice(columns) if len(columns) else slice(None)
-        self.pending[0, at] += change.sum(axis=0, dtype=np.float64)
         if features is None:
             s = self.shard
+            self.pending[0, at] += change.sum(axis=0, dtype=np.float64)
             kernels.sparse_statistics(
                 s["ptr"], s["index"], s["value"], lo, hi, change, self.pending, columns
             )
         elif len(columns):
-            self.pending[1:, at] += features.T @ change
+            self.pending[:, at] += features.T @ change
         else:
             np.matmul(features.T, change, out=self.products)
-            self.pending[1:] += self.products
+            self.pending += self.products
 
     def command(self, name: str) -> None:
         self.pass_ = -1
@@ -211,9 +215,3 @@ class Worker:
 
     def _sum_bounds(self, u: np.ndarray, lo: int, hi: int) -> Any:
         return kernels.sum_bounds(u, self.z[lo:hi])
-
-
-def as_slice(columns: np.ndarray) -> Any:
-    """The same columns as a slice where they lie side by side: a view, not a copy."""
-    first, last = int(columns[0]), int(columns[-1])
-    return slice(first, last + 1) if last - first + 1 == len(columns) else columns

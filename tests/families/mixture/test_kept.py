@@ -42,7 +42,8 @@ def test_near_ones_are_those_kept_their_neighbours_and_some_drawn(is_sparse):
         x = scipy.sparse.csr_matrix(t)
         kept.keep_near_sparse(x.indptr, x.indices, x.data, 0, theta, *rest)
     else:
-        kept.keep_near(t, np.ascontiguousarray(theta.T), *rest)
+        one_and_t = np.concatenate([np.ones((n, 1)), t], axis=1)
+        kept.keep_near(one_and_t, np.ascontiguousarray(theta.T), *rest)
     u = t @ theta[1:] + theta[0]
     for i in range(n):
         two = before[i, np.argsort(-old_z[i])[:2]]
@@ -60,12 +61,14 @@ def test_drawn_ones_find_what_is_far():
     near, marks = np.zeros((K, 1), np.int32), np.zeros(K + 1, np.int64)
     buffers = np.empty(51, np.int32), np.empty(50)
     for pass_ in range(40):
-        kept.keep_near(np.zeros((400, 1)), theta, near, 1, pass_, 0, 4, ids, z, marks, *buffers)
+        kept.keep_near(
+            np.array([[1.0, 0.0]] * 400), theta, near, 1, pass_, 0, 4, ids, z, marks, *buffers
+        )
     assert (ids == 49).mean() > 0.9
 
 
 def test_what_hardly_changes_is_left_as_it_was():
-    t, sums, change = np.ones((2, 1)), np.zeros((3, 2)), np.zeros(3, np.float32)
+    t, sums, change = np.ones((2, 2)), np.zeros((3, 2)), np.zeros(3, np.float32)
     old_ids, old_z = np.array([[0, 1], [0, 1]], np.int32), np.array([[1, 0], [1, 0]], np.float32)
     ids = np.array([[2, 0], [2, 0]], np.int32)
     z = np.array([[1e-7, 1 - 1e-7], [0.25, 0.75]], np.float32)
