@@ -66,6 +66,12 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         "--means", metavar="FILE", help=".npy file of means that the components start from"
     )
     group.add_argument(
+        "--no-moves",
+        dest="moves",
+        action="store_false",
+        help="do not merge and split components after some passes, where that raises the bound",
+    )
+    group.add_argument(
         "--strict", action="store_true",
         help="update only the components that a worker holds (Algorithm 2 to the letter): slower, "
         "and the bound never falls with any number of workers",
