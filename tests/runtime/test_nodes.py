@@ -97,9 +97,12 @@ def test_starts_do_not_depend_on_the_number_of_nodes(start, monkeypatch):
     config = replace(CONFIG, start=start, n_passes=0)
     if start != "random":
         config = replace(config, seed_documents=None if start == "scikit-learn" else 2)
-    one, two = (
-        fit_together(CORPUS, config, n_nodes, monkeypatch)[0][0].learned for n_nodes in (1, 2)
-    )
+    (one, *_), _ = fit_together(CORPUS, config, 1, monkeypatch)
+    (two, *_), meeting = fit_together(CORPUS, config, 2, monkeypatch)
+    one, two = one.learned, two.learned
+    for at_node in meeting.homes.values():
+        pi = at_node.shared["pi"].sum(axis=0)
+        np.testing.assert_allclose(pi, two.lambda_rows.sum(axis=0) - 24 * 0.1, rtol=1e-4)
     np.testing.assert_array_equal(one.word_ids, two.word_ids)
     # Blocks are swept in another order.
     near = {"rtol": 0.15, "atol": 0.5}

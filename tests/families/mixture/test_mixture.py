@@ -197,7 +197,9 @@ def test_sparse_points_give_what_dense_ones_give(family):
         fit = play(matrix, family, 3, means=means, **prior, **scale)
         fit.layout.model.n_steps = lambda worker: 2
         bounds(fit, 60)
-        found.append((responsibilities(fit), fit.bound().elbo))
+        z = responsibilities(fit)
+        # What is split and merged in the end may have another number.
+        found.append((z[:, np.argsort(z.sum(axis=0))], fit.bound().elbo))
     assert found[0][1] == pytest.approx(found[1][1], rel=1e-5)
     np.testing.assert_allclose(found[0][0], found[1][0], atol=5e-3)
 
