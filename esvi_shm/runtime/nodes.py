@@ -1,11 +1,12 @@
 """Home's part in a fit on several nodes: blocks that come and go, and what nodes agree on.
 
-Each node maps all rows that travel, and has memory for those it holds only: pages of a block
-that is away are given back, and reserved again before it comes. So kernels and workers find a
-block's rows where they always are, and know nothing of other nodes.
+Each node maps all rows that travel, and has memory for some: pages of a block that is away are
+given back when others need the room, and reserved again before it comes. So kernels and workers
+find a block's rows where they always are, and know nothing of other nodes.
 """
 
 import json
+import math
 import tempfile
 from collections.abc import Sequence
 from typing import Any
@@ -13,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from esvi_shm.runtime.blocks import PLACE
-from esvi_shm.runtime.layout import Layout
+from esvi_shm.runtime.layout import MOST_HELD, Layout
 from esvi_shm.runtime.peers import Peers
 from esvi_shm.shared.segments import Segment
 
@@ -28,7 +29,14 @@ class Travelling:
         self.segment, self.corpus, self.model = segment, corpus, layout.model
         self.n_workers = layout.sizes.n_workers
         self.shared = segment.arrays
-        self.held = self.most_held = 0  # bytes, now and at most
+        # To free pages and to take new ones costs more than to receive what they hold: those of
+        # blocks that have gone are kept as long as there is room.
+        self.left: dict[int, None] = {}
+        self.held = self.most_held = 0  # bytes with theirs, now and at most
+        sizes = layout.sizes
+        n_blocks = math.ceil(MOST_HELD * sizes.n_blocks / sizes.n_nodes)
+        whole = sum(self.shared[name].nbytes for name in self.model.travels)
+        self.limit = whole * n_blocks // sizes.n_blocks
 
     def reserve_the_rest(self) -> None:
         """Make room for all that does not travel."""
@@ -43,13 +51,23 @@ class Travelling:
 
     def hold(self, block: int) -> None:
         """See `peers.Rows`."""
+        size = self._size(block)
+        if block in self.left:
+            del self.left[block]
+            return
+        while self.left and self.held + size > self.limit:
+            self._give_back(next(iter(self.left)))
         for name in self.model.travels:
             self.segment.reserve(name, self.model.rows(self.corpus, block))
-        self.held += self._size(block)
+        self.held += size
         self.most_held = max(self.most_held, self.held)
 
     def drop(self, block: int) -> None:
         """See `peers.Rows`."""
+        self.left[block] = None
+
+    def _give_back(self, block: int) -> None:
+        del self.left[block]
         for name in self.model.travels:
             self.segment.give_back(name, self.model.rows(self.corpus, block))
         self.held -= self._size(block)
