@@ -87,7 +87,7 @@ def test_a_host_that_nobody_knows_is_refused(monkeypatch):
 def test_a_port_in_use_is_refused():
     with socket.create_server(("127.0.0.1", 0)) as other:
         nodes = (f"127.0.0.1:{other.getsockname()[1]}", *free_addresses(1))
-        with pytest.raises(ParameterError, match="nodes must give this rank .* free port"):
+        with pytest.raises(ParameterError, match=r"nodes must give this rank .* free port"):
             transports.connect("tcp", Options(0, nodes), bytes(32))
 
 
@@ -102,7 +102,7 @@ def test_another_program_on_the_port_of_a_node_is_told_from_one():
         nodes = (f"127.0.0.1:{other.getsockname()[1]}", *free_addresses(1))
         thread = threading.Thread(target=serve)
         thread.start()
-        with pytest.raises(PeerError, match="node 0 .* is another program"):
+        with pytest.raises(PeerError, match=r"node 0 .* is another program"):
             transports.connect("tcp", Options(1, nodes), bytes(32))
         thread.join()
 

@@ -173,7 +173,7 @@ class Protocol:
         """Tell all that this node goes, well or for a reason."""
         for j in self.outbox.others:
             if error is None:
-                self.outbox.send(j, Kind.BYE, 0)
+                self.outbox.send_last(j, Kind.BYE, 0)
             else:
                 self.outbox.clear(j)
                 self.outbox.send(j, Kind.ERROR, 0, error.encode()[:MOST_REASON])
