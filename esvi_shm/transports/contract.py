@@ -106,5 +106,8 @@ class Link(Protocol):
     def descriptors(self) -> Sequence[int]:
         """File descriptors that become readable when there is something to read, or to write."""
 
-    def close(self, is_clean: bool) -> None:
-        """End all connections; `is_clean`: all have said goodbye. Leaves nothing behind."""
+    def close(self, was_told: bool) -> None:
+        """End all connections, and leave nothing behind.
+
+        `was_told`: all have been written to last, and none is known to be gone without a word.
+        """

@@ -214,7 +214,7 @@ class Ferry:
                     break
                 self._sleep(0.01)
         finally:
-            self._link.close(error is None and self._protocol.all_parted)
+            self._link.close(all(map(self._is_told, self._others)))
 
     # How it works.
 
@@ -251,6 +251,11 @@ class Ferry:
     def _is_written(self, to: int) -> bool:
         return to in self._gone or (not self._pending[to] and self._protocol.outbox.is_empty(to))
 
+    def _is_told(self, node: int) -> bool:
+        """Whether a node knows that this one goes, or has said that it goes itself."""
+        is_lost = node in self._gone or self._protocol.is_silent(node)
+        return self._protocol.has_parted(node) or (self._is_written(node) and not is_lost)
+
     def _write(self) -> None:
         for j in self._others:
             while self._write_to(j):
@@ -282,11 +287,10 @@ class Ferry:
     def _sleep(self, seconds: float) -> None:
         """Sleep until there may be something to do."""
         seconds = min(seconds, self.nap)
-        descriptors = self.descriptors()
-        if descriptors:
-            select.select(descriptors, [], [], seconds)
-        else:
-            time.sleep(seconds)
+        poll = select.poll()
+        for descriptor in self.descriptors():
+            poll.register(descriptor, select.POLLIN)
+        poll.poll(1000 * seconds)
 
     def _beat(self) -> None:
         while not self._closed.wait(BEAT / 2):

@@ -137,7 +137,7 @@ class LoopbackLink:
         """The bell that the others ring."""
         return [self._bell]
 
-    def close(self, is_clean: bool) -> None:
+    def close(self, was_told: bool) -> None:
         """End all queues; what is in them can still be read."""
         with _changed:
             self._mesh.left.add(self.rank)

@@ -4,11 +4,29 @@ Rows are those of `n_blocks` blocks, of two arrays each. A visit adds the node's
 to all of them. After every release and every rotation the rows are what they must be.
 """
 
+import os
+import socket
 import time
 
 import numpy as np
 
 from esvi_shm.runtime.peers import RECALL, REST, VISIT
+
+
+def free_addresses(n_nodes):
+    """Addresses of this machine with ports that nobody has."""
+    sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(n_nodes)]
+    nodes = tuple(f"127.0.0.1:{found.getsockname()[1]}" for found in sockets)
+    for found in sockets:
+        found.close()
+    return nodes
+
+
+def write_key(path, key=b"a key of the tests' own", mode=0o600):
+    """A key file."""
+    with open(path, "wb") as file:
+        os.fchmod(file.fileno(), mode)
+        file.write(key)
 
 
 class HomeRows:

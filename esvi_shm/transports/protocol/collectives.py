@@ -68,8 +68,9 @@ class Collectives:
 
     def missing(self) -> list[int]:
         """The nodes that the call under way waits for."""
-        if self._turn is not None and not self._has_turned():
-            return sorted({(self.rank - 1) % self.n_nodes, (self.rank + 1) % self.n_nodes})
+        if self._turn is not None:
+            before = [] if self._all_came() else [(self.rank - 1) % self.n_nodes]
+            return before + ([] if self._all_went() else [(self.rank + 1) % self.n_nodes])
         return [j for j in self._awaited if not self._is_whole(j)]
 
     # Parts.
@@ -124,17 +125,21 @@ class Collectives:
     def take_turn(self) -> list[int] | None:
         """The blocks that have come, once all have, and all of this node's have gone."""
         turn = self._turn
-        if turn is None or not self._has_turned():
+        if turn is None or not (self._all_came() and self._all_went()):
             return None
         self._turn = None
         self._grants.pop(self._number, None)
         return sorted(turn.came)
 
-    def _has_turned(self) -> bool:
+    def _all_went(self) -> bool:
         turn = self._turn
         assert turn is not None
-        all_gone = turn.has_told and turn.n_gone == len(turn.held)
-        return all_gone and turn.expected == len(turn.came)
+        return turn.has_told and turn.n_gone == len(turn.held)
+
+    def _all_came(self) -> bool:
+        turn = self._turn
+        assert turn is not None
+        return turn.expected == len(turn.came)
 
     def _grant(self) -> None:
         """Tell the node before how many blocks have come, and how many may."""

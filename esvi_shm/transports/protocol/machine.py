@@ -141,7 +141,7 @@ class Protocol:
         missing = set(self.missing())
         for j in self.outbox.others:
             self._quiet[j] += passed
-            if self._watch and self._quiet[j] > SILENCE and not self._parted[j]:
+            if self.is_silent(j):
                 raise PeerError(f"{self.names[j]} has said nothing for {SILENCE:.0f} s")
             if self._parted[j] and j in missing:
                 raise PeerError(f"{self.names[j]} has left the fit while it was needed")
@@ -173,10 +173,18 @@ class Protocol:
         """Tell all that this node goes, well or for a reason."""
         for j in self.outbox.others:
             if error is None:
-                self.outbox.send(j, Kind.BYE, 0)
+                self.outbox.send_last(j, Kind.BYE, 0)
             else:
                 self.outbox.clear(j)
                 self.outbox.send(j, Kind.ERROR, 0, error.encode()[:MOST_REASON])
+
+    def is_silent(self, node: int) -> bool:
+        """Whether a node has given no sign of life for too long."""
+        return self._watch and self._quiet[node] > SILENCE and not self._parted[node]
+
+    def has_parted(self, node: int) -> bool:
+        """Whether a node has said that it goes."""
+        return self._parted[node]
 
     @property
     def all_parted(self) -> bool:

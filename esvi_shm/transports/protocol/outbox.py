@@ -41,6 +41,10 @@ class Outbox:
         """A short message to one node."""
         self._short[to].append(Message(kind, epoch, parts))
 
+    def send_last(self, to: int, kind: Kind, epoch: int, *parts: Buffer) -> None:
+        """A short message after all that is waiting."""
+        self._long[to].append(Message(kind, epoch, parts))
+
     def send_newest(self, to: int, kind: Kind, epoch: int, *parts: Buffer) -> None:
         """A short message in place of those of its kind that are not yet written."""
         self._short[to] = deque(m for m in self._short[to] if m.kind != kind)

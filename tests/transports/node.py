@@ -1,0 +1,56 @@
+"""One node of a run of real processes: `python -m tests.transports.node TRANSPORT OPTIONS WORK`.
+
+OPTIONS is JSON, WORK is `play`, or `endless`: passes without end, which says "visits" once, or
+`fail`: the same, and an error of rank 1.
+"""
+
+import json
+import sys
+
+from esvi_shm import transports
+from esvi_shm.errors import EsviError, InputError
+from esvi_shm.transports.contract import Options
+from tests.transports.home import HomeRows, play
+
+
+def endless(peers):
+    """Visit for ever; what is waiting is told once work is under way."""
+    rows = HomeRows(peers.rank, peers.n_nodes, 12, 5000)
+    peers.begin(rows, [range(peers.n_nodes)] * 12)
+    peers.release(10**9)
+    while True:
+        for _, block in peers.poll(1.0):
+            rows.lambda_[block] += 1
+            rows.visits += (1, 0)
+            peers.visited(block)
+        if rows.visits[0] > 50:
+            print(f"visits {peers.rank}", flush=True)
+            rows.visits[0] = -(10**9)
+
+
+def main():
+    name, options, work = sys.argv[1:]
+    given = json.loads(options)
+    given["nodes"] = tuple(given.get("nodes", ()))
+    try:
+        peers = transports.connect(name, Options(**given), bytes(32))
+        try:
+            if work == "fail" and peers.rank == 1:
+                raise InputError("no such file")
+            if work == "play":
+                play(peers)
+            else:
+                endless(peers)
+        except BaseException as error:
+            peers.close(f"{type(error).__name__}: {error}")
+            raise
+        peers.close()
+    except EsviError as error:
+        print(f"rank {given.get('rank')}: {error}", file=sys.stderr, flush=True)
+        return error.exit_code
+    print(f"played {peers.rank}", flush=True)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

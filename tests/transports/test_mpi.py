@@ -1,0 +1,61 @@
+"""MPI: what is found out before it is used. Real runs are in `test_processes`."""
+
+import importlib.util
+
+import pytest
+
+from esvi_shm import transports
+from esvi_shm.errors import ParameterError
+from esvi_shm.runtime.environment import without_launcher
+from esvi_shm.transports import mpi
+from esvi_shm.transports.contract import Options
+
+
+@pytest.fixture(autouse=True)
+def no_launcher(monkeypatch):
+    for name in mpi.SIZES:
+        monkeypatch.delenv(name, raising=False)
+
+
+@pytest.mark.parametrize("name", mpi.SIZES)
+def test_a_launcher_of_another_mpi_is_refused(monkeypatch, name):
+    monkeypatch.setenv(name, "4")
+    with pytest.raises(
+        ParameterError, match=f"transport must be started.*alone, though {name} says 4"
+    ):
+        mpi.check_launcher(1, "Open MPI v5\nrest")
+    mpi.check_launcher(4, "Open MPI v5")
+    monkeypatch.setenv(name, "1")
+    mpi.check_launcher(1, "Open MPI v5")
+
+
+def test_without_mpi4py_the_command_that_installs_it_is_told(monkeypatch):
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
+    with pytest.raises(ParameterError, match=r"pip install 'esvi_shm\[mpi-local\]'"):
+        transports.check("mpi", Options())
+
+
+@pytest.mark.parametrize(
+    "options, message",
+    [
+        (Options(rank=0), "rank is mpirun's to say"),
+        (Options(nodes=("127.0.0.1:4000",)), "nodes are mpirun's to say"),
+        (Options(key_file="key"), "key_file is of no use"),
+    ],
+)
+def test_what_mpi_knows_better_is_refused(options, message):
+    with pytest.raises(ParameterError, match=message):
+        transports.check("mpi", options)
+
+
+def test_workers_see_nothing_of_the_launcher():
+    environment = {
+        "PMI_RANK": "0",
+        "PMIX_NAMESPACE": "x",
+        "OMPI_COMM_WORLD_RANK": "0",
+        "PRTE_MCA_x": "y",
+        "MPI_LOCALNRANKS": "2",
+        "PATH": "/bin",
+        "ESVI_SHM_DATA": "d",
+    }
+    assert without_launcher(environment) == {"PATH": "/bin", "ESVI_SHM_DATA": "d"}
