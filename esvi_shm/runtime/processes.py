@@ -26,6 +26,7 @@ import psutil
 
 from esvi_shm.errors import MemoryShortError, WorkerError
 from esvi_shm.runtime.blocks import BEAT
+from esvi_shm.runtime.environment import without_launcher
 from esvi_shm.runtime.signals import ASKING_TO_STOP
 from esvi_shm.runtime.worker import Setup
 
@@ -33,8 +34,6 @@ from esvi_shm.runtime.worker import Setup
 STALE = 30.0
 
 _ONE_THREAD = ("OMP", "OPENBLAS", "MKL", "NUMBA", "BLIS", "VECLIB_MAXIMUM")
-#: How variables begin by which a launcher of MPI tells a process that it is a rank: no worker is.
-_OF_MPI = ("PMI", "OMPI_", "PRTE_", "MPI_LOCAL", "HYDRA_", "HYDI_", "MPIEXEC_")
 _log = logging.getLogger(__name__)
 
 
@@ -75,7 +74,7 @@ class Workers:
     def _start(self, setup: Setup) -> None:
         ours, theirs = Pipe()
         environment = {
-            **{name: value for name, value in os.environ.items() if not name.startswith(_OF_MPI)},
+            **without_launcher(os.environ),
             **{f"{name}_NUM_THREADS": "1" for name in _ONE_THREAD},
             # The same modules as here, wherever sys.path was changed to find them.
             "PYTHONPATH": os.pathsep.join(os.path.abspath(path) for path in sys.path),
