@@ -3,9 +3,16 @@
 import argparse
 import re
 
-from esvi_shm import command, evaluate, fit, gc, infer, simulate
+from esvi_shm import command, evaluate, fit, gc, infer, launch, simulate
 
-COMMANDS = {"fit": fit, "evaluate": evaluate, "infer": infer, "simulate": simulate, "gc": gc}
+COMMANDS = {
+    "fit": fit,
+    "evaluate": evaluate,
+    "infer": infer,
+    "simulate": simulate,
+    "launch": launch,
+    "gc": gc,
+}
 
 
 def _parser() -> argparse.ArgumentParser:

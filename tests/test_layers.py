@@ -20,7 +20,7 @@ FLOORS = [
         "progress", "command", "mixture", "mixture_store", "mixture_estimator", "fit_mixture",
         "fit_nodes",
     },
-    {"fit", "infer", "evaluate", "simulate", "gc"},
+    {"fit", "infer", "evaluate", "simulate", "gc", "launch"},
 ]  # fmt: skip
 #: Floors whose modules are one room each: a module may import others of its floor.
 ONE_ROOM = {0, FLOORS.index(next(rooms for rooms in FLOORS if "model" in rooms))}
