@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from esvi_shm.runtime import packing
 from esvi_shm.runtime.blocks import PLACE
 from esvi_shm.runtime.layout import MOST_HELD, Layout
 from esvi_shm.runtime.peers import Peers
@@ -44,10 +45,21 @@ class Travelling:
             if spec.name not in self.model.travels:
                 self.segment.reserve(spec.name)
 
-    def parts(self, block: int) -> Sequence[memoryview]:
-        """See `peers.Rows`."""
+    def _arrays(self, block: int) -> list[np.ndarray]:
         rows = self.model.rows(self.corpus, block)
-        return [self.shared[name][rows].data.cast("B") for name in self.model.travels]
+        return [self.shared[name][rows] for name in self.model.travels]
+
+    def pack(self, block: int) -> memoryview:
+        """See `peers.Rows`."""
+        return packing.pack(self._arrays(block))
+
+    def most(self, block: int) -> int:
+        """See `peers.Rows`."""
+        return packing.most(self._arrays(block))
+
+    def unpack(self, block: int, data: memoryview) -> None:
+        """See `peers.Rows`."""
+        packing.unpack(data, self._arrays(block))
 
     def hold(self, block: int) -> None:
         """See `peers.Rows`."""
@@ -73,7 +85,7 @@ class Travelling:
         self.held -= self._size(block)
 
     def _size(self, block: int) -> int:
-        return sum(part.nbytes for part in self.parts(block))
+        return sum(array.nbytes for array in self._arrays(block))
 
     def contribution(self) -> np.ndarray:
         """See `peers.Rows`."""
@@ -106,6 +118,7 @@ class Nodes:
         self.peers, self.layout, self.block_words = peers, layout, block_words
         self.rows = Travelling(layout, segment, corpus)
         self.rows.reserve_the_rest()
+        packing.unpack(packing.pack([np.ones((1, 1), np.float32)]), [np.empty((1, 1), np.float32)])
         self.home = layout.sizes.n_workers
         self.away = self.home + 1
         self.own = np.arange(peers.rank, layout.sizes.n_blocks, peers.n_nodes)

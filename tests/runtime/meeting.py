@@ -65,7 +65,8 @@ class Node:
 
     def _give(self, block):
         assert block in self.held
-        content = [bytes(part) for part in self.rows.parts(block)]
+        content = self.rows.pack(block)
+        assert content.nbytes <= self.rows.most(block)
         self.held.remove(block)
         self.rows.drop(block)
         return block, content
@@ -73,8 +74,7 @@ class Node:
     def _take(self, parcel):
         block, content = parcel
         self.rows.hold(block)
-        for part, data in zip(self.rows.parts(block), content, strict=True):
-            part[:] = data
+        self.rows.unpack(block, content)
         self.held.add(block)
         self.most_held = max(self.most_held, len(self.held))
         self.meeting.carried += 1
