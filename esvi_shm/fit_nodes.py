@@ -97,8 +97,8 @@ def _agree(config: "FitConfig", peers: "Peers") -> None:
     for rank, other in enumerate(said):
         for name, value in other.items():
             if value != said[0].get(name):
-                rule = f"must be the same at all nodes: {said[0].get(name)!r} at node 0"
-                raise ParameterError(name, rule, f"{value!r} at node {rank}")
+                first = f"{said[0].get(name)!r} at node 0, {value!r} at node {rank}"
+                raise ParameterError(name, f"must be the same at all nodes ({first})", mine[name])
 
 
 def own_part(corpus: "Corpus", is_part: bool, peers: "Peers") -> "Corpus":

@@ -1,0 +1,188 @@
+"""``python -m esvi_shm.fit`` on several nodes, as a user runs it: real processes, tcp and MPI."""
+
+import importlib.util
+import os
+import shutil
+import signal
+import subprocess
+
+import numpy as np
+import pytest
+
+import esvi_shm
+from esvi_shm.corpus import read_corpus
+from tests.commands import command, run, write_uci
+from tests.transports.home import free_addresses, write_key
+
+#: Seconds after which a lost node must have been named.
+LIMIT = 10
+SMALL = ("--topics", "3", "--workers", "1", "--blocks", "4", "--top-words", "0", "--tol", "0")
+pytestmark = pytest.mark.usefixtures("nothing_left")
+
+
+def start(*arguments, **options):
+    return subprocess.Popen(
+        command("fit", *arguments),
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, **options,
+    )  # fmt: skip
+
+
+def over_tcp(nodes, rank):
+    return "--transport", "tcp", "--rank", rank, "--nodes", ",".join(nodes)
+
+
+def is_whole(folder, corpus):
+    """A model of all documents, from all nodes."""
+    model = esvi_shm.load(folder)
+    assert model.summary["n_nodes"] == 2
+    assert model.summary["n_documents"] == len(model.gamma) == corpus.n_documents
+    assert model.summary["n_tokens"] == corpus.n_tokens
+    tokens = corpus.document_tokens()
+    np.testing.assert_allclose(model.gamma.sum(axis=1), tokens + model.alpha.sum(), rtol=1e-4)
+    words = np.asarray(corpus.as_sparse().sum(axis=0)).ravel()
+    near = {"rtol": 1e-4, "atol": 1e-3}
+    np.testing.assert_allclose(model.lambda_.sum(axis=1), words + 3 * model.eta, **near)
+    return model
+
+
+def test_nodes_launched_here_make_one_model(tmp_path):
+    path, out = write_uci(tmp_path), tmp_path / "model"
+    ended = run(
+        "launch", "--nodes", "2", "--", "fit", path, *SMALL, "--passes", "20", "--out", out,
+        "--holdout", "0.2", "--learn-priors", "both", "--inference", "vb", "--top-words", "2",
+    )  # fmt: skip
+    assert ended.returncode == 0, ended.stderr
+    lines = ended.stdout.splitlines()
+    assert all(line.startswith("[0]") for line in lines)
+    assert sum(line.startswith(f"[0]     {k} ") for line in lines for k in range(3)) == 3
+    summary = esvi_shm.load(out).summary
+    assert summary["n_documents"] == 48 and summary["holdout_perplexity"] > 1
+
+
+@pytest.mark.skipif(
+    importlib.util.find_spec("mpi4py") is None or shutil.which("mpiexec") is None,
+    reason="no mpi4py or no mpiexec: pip install 'esvi_shm[mpi-local]'",
+)
+def test_ranks_of_mpi_make_one_model(tmp_path):
+    path, out = write_uci(tmp_path), tmp_path / "model"
+    fit = command("fit", path, *SMALL, "--passes", "10", "--transport", "mpi", "--out", out)
+    ended = subprocess.run(["mpiexec", "-n", "2", *fit], capture_output=True, text=True)
+    assert ended.returncode == 0, ended.stderr
+    assert ended.stdout.count("3 topics, 10 passes") == 1
+    is_whole(out, read_corpus(path))
+
+
+def test_each_node_may_have_a_file_of_its_own(tmp_path):
+    whole = read_corpus(write_uci(tmp_path))
+    matrix, nodes, out = whole.as_sparse(), free_addresses(2), tmp_path / "model"
+    (tmp_path / "words").write_text("".join(f"{word}\n" for word in whole.vocabulary))
+    write_key(tmp_path / "key")
+    started = []
+    for rank, rows in enumerate((slice(0, 17), slice(17, None))):
+        import scipy.sparse
+
+        part = tmp_path / f"part{rank}.npz"
+        scipy.sparse.save_npz(part, matrix[rows])
+        started.append(
+            start(
+                part,
+                "--vocabulary",
+                tmp_path / "words",
+                *SMALL,
+                "--passes",
+                "10",
+                "--corpus-part",
+                *over_tcp(nodes, rank),
+                "--key-file",
+                tmp_path / "key",
+                "--out",
+                out,
+            )  # fmt: skip
+        )
+    for process in started:
+        _, error = process.communicate()
+        assert process.returncode == 0, error
+    assert (is_whole(out, whole).words == np.array(whole.vocabulary)).all()
+
+
+@pytest.mark.parametrize(
+    ("others", "code", "told"),
+    [
+        (("--topics", "4"), 2, "n_topics must be the same at all nodes: 3 at node 0"),
+        (("other",), 2, "all nodes must read the same corpus, and that of node 1 differs"),
+    ],
+)
+def test_nodes_that_do_not_go_together_say_why(others, code, told, tmp_path):
+    path, nodes = write_uci(tmp_path), free_addresses(2)
+    first = start(path, *SMALL, *over_tcp(nodes, 0))
+    if others == ("other",):
+        path, others = write_uci(tmp_path, n_documents=50, name="other"), ()
+    second = start(path, *SMALL, *over_tcp(nodes, 1), *others)
+    for process in (first, second):
+        _, error = process.communicate()
+        assert process.returncode in (code, 1), error
+        assert told in error
+    assert code in (first.returncode, second.returncode)
+
+
+@pytest.fixture
+def long_fit(tmp_path):
+    """Two nodes of a fit that would take very long, with its passes under way."""
+    path, nodes = write_uci(tmp_path, 400, 200), free_addresses(2)
+    processes = [
+        start(
+            path, *SMALL, "--passes", "100000000", "--evaluate-every", "20", "--out",
+            tmp_path / "model", *over_tcp(nodes, rank), process_group=0,
+        )
+        for rank in range(2)
+    ]  # fmt: skip
+    for line in processes[0].stderr:
+        if line.startswith("pass 20:"):
+            break
+    else:
+        raise AssertionError("the fit ended before its passes were under way")
+    yield processes
+    for process in processes:
+        process.kill()
+        process.communicate()
+
+
+def test_a_signal_to_any_node_ends_the_fit_of_all(long_fit, tmp_path):
+    long_fit[1].send_signal(signal.SIGINT)
+    for process in long_fit:
+        out, error = process.communicate()
+        assert process.returncode == 0, error
+    assert (
+        "stopped by SIGINT" in long_fit[0].args[-1]
+        or "WARNING: the fit was ended by SIGINT" in error
+    )
+    assert esvi_shm.load(tmp_path / "model").summary["stopped"] == "SIGINT"
+
+
+@pytest.mark.parametrize("rank", [0, 1])
+def test_a_node_that_is_killed_is_named_by_the_others(rank, long_fit, tmp_path):
+    os.killpg(long_fit[rank].pid, signal.SIGKILL)
+    other = long_fit[1 - rank]
+    _, error = other.communicate(timeout=LIMIT)
+    assert other.returncode == 1
+    assert f"error: node {rank} (127.0.0.1:" in error
+    assert not (tmp_path / "model").exists()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        (("--rank", "1"), "rank must come with transport, got 1"),
+        (("--corpus-part",), "corpus_part must come with transport"),
+        (("--transport", "pigeon"), "transport must be one of"),
+        (("--transport", "tcp"), "nodes must"),
+        (("--transport", "tcp", "--nodes", "127.0.0.1:1", "--rank", "1"), "rank must"),
+        (("--transport", "tcp", "--nodes", "10.0.0.1:7600,10.0.0.2:7600", "--rank", "0"), "key"),
+        (("--transport", "tcp", "--nodes", "x:1", "--rank", "0", "--deterministic"), "deterministic"),
+    ],
+)  # fmt: skip
+def test_options_that_do_not_go_together_are_refused(arguments, told, tmp_path):
+    ended = run("fit", write_uci(tmp_path), *SMALL, *arguments)
+    assert ended.returncode == 2, ended.stderr
+    assert told in ended.stderr
+    assert ended.stdout == ""
