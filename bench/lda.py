@@ -56,7 +56,7 @@ def fit_points(
         wall = time.perf_counter() - began
         lambda_ = np.empty_like(result.learned.lambda_rows)
         lambda_[result.learned.word_ids] = result.learned.lambda_rows
-        gamma = np.concatenate(result.learned.gamma_shards)
+        gamma = np.concatenate(result.learned.of_units)
         elbo = score.elbo(corpus, gamma, lambda_, options.alpha, options.eta) / corpus.n_tokens
         own = result.history[-1].elbo / corpus.n_tokens
         if abs(elbo - own) > 1e-5 * abs(elbo):

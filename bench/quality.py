@@ -242,7 +242,7 @@ def bounds(
             result, (topics,) = fit_ours(
                 corpus, n_topics, alpha, eta, seed, [steps], **OURS[called]
             )
-            gamma, lambda_ = np.concatenate(result.learned.gamma_shards), topics.lambda_
+            gamma, lambda_ = np.concatenate(result.learned.of_units), topics.lambda_
             seconds = topics.seconds
         elbo = score.elbo(corpus, gamma, lambda_, alpha, eta) / corpus.n_tokens
         records.add(part="bound", **key, seconds=round(seconds, 4), elbo=elbo)

@@ -184,7 +184,9 @@ class FitConfig:
         by exp(s x normal) at every visit, with s going down to 0 over `noise_passes`.
     dense_passes : int or None
         Passes that update every pair over all topics; in those of vb that follow, a pair moves
-        only among the topics that its document and its word live in. None: all passes.
+        only among the topics that its document and its word live in. None: all passes. Of mixtures
+        that keep the largest responsibilities: passes that score a point against all components;
+        in those that follow it is scored against those near it. None: 5.
     noise_passes : int or None
         None: three fifths of all passes, at most 60; with inference `vb` 15.
     seed_documents : int or None

@@ -12,10 +12,11 @@ if __name__ == "__main__" and signal.getsignal(signal.SIGINT) is signal.default_
     signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 import argparse
+import contextlib
 from dataclasses import fields
 from typing import TYPE_CHECKING, Any
 
-from esvi_shm import command, fit_mixture
+from esvi_shm import command, fit_mixture, fit_nodes
 from esvi_shm.errors import ParameterError
 
 if TYPE_CHECKING:
@@ -267,6 +268,8 @@ def _parser() -> argparse.ArgumentParser:
         help="the same bits for the same seed, P, B, versions and kind of processor; slower",
     )  # fmt: skip
 
+    fit_nodes.add_options(parser)
+
     output = parser.add_argument_group("output")
     output.add_argument("--out", metavar="DIR", help="save the model there")
     output.add_argument(
@@ -410,15 +413,26 @@ def _run(given: argparse.Namespace) -> None:
         given.start_from, str(given.alpha), str(given.eta),
     )  # fmt: skip
     command.check_output("log_json", given.log_json, read, given.out, begins=b"{")
-    with Progress(given.quiet, given.log_json) as progress:
+    with contextlib.ExitStack() as stack:
+        peers = stack.enter_context(fit_nodes.joined(given, config))
+        is_first = peers is None or peers.rank == 0
+        progress = stack.enter_context(
+            Progress(given.quiet or not is_first, given.log_json if is_first else None)
+        )
         corpus = command.read(given, given.corpus, progress)
         corpus, held_out = _set_aside(given, corpus, config.seed, progress)
+        if peers is not None:
+            corpus = fit_nodes.own_part(corpus, given.corpus_part, peers)
         if given.plan:
-            print(memory.describe(engine.plan(corpus, config, release=True)))
+            layout = engine.plan(corpus, config, True, peers)
+            if is_first:
+                print(memory.describe(layout))
             return
         if given.out is not None and corpus.vocabulary is not None:
             store.check_words(corpus.vocabulary)
-        result = engine.fit(corpus, config, progress, held_out, release=True)
+        result = engine.fit(corpus, config, progress, held_out, release=True, peers=peers)
+        if not is_first:
+            return
         # As in the fit: what there is is saved at the first signal, and printed.
         with Signals():
             about = held_out.describe() if held_out else None

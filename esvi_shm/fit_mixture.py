@@ -7,7 +7,7 @@ import argparse
 from dataclasses import fields
 from typing import TYPE_CHECKING, Any
 
-from esvi_shm import command
+from esvi_shm import command, fit_nodes
 from esvi_shm.errors import ParameterError
 
 if TYPE_CHECKING:
@@ -25,7 +25,7 @@ _ARRAYS = ("mean_prior", "covariance_prior", "means")
 _NOT_OURS = {
     "format": None, "vocabulary": None, "transpose": False, "stop_words": None, "first_id": None,
     "max_vocabulary": None, "min_df": 1, "max_df": 1.0, "holdout": None, "start_from": None,
-    "seed_words": None,
+    "seed_words": None, "transport": None, **fit_nodes.OPTIONS,
 }  # fmt: skip
 
 
@@ -64,6 +64,12 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     )  # fmt: skip
     group.add_argument(
         "--means", metavar="FILE", help=".npy file of means that the components start from"
+    )
+    group.add_argument(
+        "--no-moves",
+        dest="moves",
+        action="store_false",
+        help="do not merge and split components after some passes, where that raises the bound",
     )
     group.add_argument(
         "--strict", action="store_true",

@@ -211,6 +211,8 @@ def summarise(result: Result, points: Points) -> dict[str, Any]:
         "shared_bytes": result.shared_bytes,
         "peak_rss_bytes": result.shared_bytes + result.peak_private_bytes,
         "restarts": [restart._asdict() for restart in result.restarts],
+        "at_rest": result.at_rest,
+        "ending": result.ending,
         "corpus": points.name,
         "corpus_digest": points.digest(),
         "config": config.as_dict(),

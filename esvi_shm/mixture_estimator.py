@@ -53,6 +53,12 @@ class Mixture(ClusterMixin, BaseEstimator):
         As for `LDA`.
     topk : int or None
         Responsibilities kept of each point, the largest; None: all.
+    dense_passes : int or None
+        With `topk`: passes that score a point against all components. In those that follow it is
+        scored against those that it keeps, their neighbours and a few drawn at random, but for
+        every tenth pass; what that leaves out is in ``model_.summary["ending"]``. None: 5.
+    moves : bool
+        After 1, 3, 6, 10... passes merge and split components, where that raises the bound.
     strict : bool
         Lemma 1 only within the block that a worker holds.
     random_state : int, RandomState or None
@@ -90,6 +96,8 @@ class Mixture(ClusterMixin, BaseEstimator):
         init_params: str = "k-means++",
         means_init: Any = None,
         topk: int | None = None,
+        dense_passes: int | None = None,
+        moves: bool = True,
         strict: bool = False,
         max_iter: int = FitConfig.n_passes,
         tol: float = FitConfig.tol,
@@ -115,6 +123,8 @@ class Mixture(ClusterMixin, BaseEstimator):
         self.init_params = init_params
         self.means_init = means_init
         self.topk = topk
+        self.dense_passes = dense_passes
+        self.moves = moves
         self.strict = strict
         self.max_iter = max_iter
         self.tol = tol

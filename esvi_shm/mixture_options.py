@@ -39,6 +39,8 @@ class MixtureOptions:
         Of counts: what the prior adds to each feature of a component. None: 0.5.
     means : array of shape (K, D) or None
         Where the components start.
+    moves : bool
+        At some rests components are merged and split, where that raises the bound.
     strict : bool
         Lemma 1 only within the block that a worker holds (Algorithm 2 to the letter).
 
@@ -61,6 +63,7 @@ class MixtureOptions:
     covariance_prior: Any = None
     feature_prior: float | None = None
     means: Any = None
+    moves: bool = True
     strict: bool = False
 
     def __post_init__(self) -> None:
@@ -89,8 +92,9 @@ class MixtureOptions:
                 wrong = array[~np.isfinite(array)].flat[0]
                 raise ParameterError(name, "must be finite", float(wrong))
             object.__setattr__(self, name, np.array(array, np.float64))
-        if not isinstance(self.strict, bool | np.bool_):
-            raise ParameterError("strict", "must be True or False", self.strict)
+        for name in ("moves", "strict"):
+            if not isinstance(getattr(self, name), bool | np.bool_):
+                raise ParameterError(name, "must be True or False", getattr(self, name))
 
     def as_dict(self) -> dict[str, Any]:
         """The options in types that JSON knows."""

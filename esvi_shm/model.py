@@ -77,7 +77,7 @@ class FittedModel:
         """The model of a finished fit of `corpus`; `holdout` describes what judged it."""
         found = result.learned
         parameters = Parameters(
-            found.lambda_rows, found.word_ids, found.gamma_shards, found.alpha, found.eta
+            found.lambda_rows, found.word_ids, found.of_units, found.alpha, found.eta
         )
         words = corpus.vocabulary or [corpus.word(v) for v in range(corpus.n_words)]
         return cls(parameters, words, result.history, summarise(result, corpus, holdout))

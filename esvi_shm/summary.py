@@ -5,6 +5,7 @@ from typing import Any
 import numpy as np
 
 from esvi_shm.corpus.corpus import Corpus
+from esvi_shm.corpus.part import Part
 from esvi_shm.parameters import unused_topics
 from esvi_shm.runtime.record import Result
 
@@ -27,25 +28,26 @@ def summarise(
     dict
         Of what JSON can hold.
     """
-    config, last = result.config, result.history[-1]
+    config, last, whole = result.config, result.history[-1], corpus.whole
     column_sums = result.learned.lambda_rows.sum(axis=0, dtype=np.float64)
     known = np.isfinite(last.elbo_f)
     n_passes = round(result.passes, 3)
     return {
-        "n_documents": corpus.n_documents,
-        "n_words": corpus.n_words,
-        "n_pairs": corpus.n_pairs,
-        "n_tokens": corpus.n_tokens,
+        "n_documents": whole.n_documents,
+        "n_words": whole.n_words,
+        "n_pairs": whole.n_pairs,
+        "n_tokens": whole.n_tokens,
         "n_topics": config.n_topics,
         "n_unused_topics": int(unused_topics(column_sums, float(result.learned.eta.sum())).sum()),
         "n_workers": config.n_workers,
+        "n_nodes": corpus.nodes.n_nodes if isinstance(corpus, Part) else 1,
         "n_blocks": config.n_blocks,
         "n_passes": int(n_passes) if float(n_passes).is_integer() else n_passes,
         "stopped": result.stopped,
         "elbo": last.elbo,
         # Not known where visits were cut short between two evaluations.
         "elbo_f": last.elbo_f if known else None,
-        "elbo_per_token": last.elbo / corpus.n_tokens,
+        "elbo_per_token": last.elbo / whole.n_tokens,
         "holdout_perplexity": last.perplexity if np.isfinite(last.perplexity) else None,
         "holdout": holdout,
         "alpha_mean": float(result.learned.alpha.mean()),
@@ -56,10 +58,11 @@ def summarise(
         "pairs_per_second": result.work / result.pass_seconds if result.pass_seconds else 0.0,
         "shared_bytes": result.shared_bytes,
         "peak_rss_bytes": result.shared_bytes + result.peak_private_bytes,
+        "most_rows_at_a_node": result.most_held,
         "restarts": [restart._asdict() for restart in result.restarts],
         "at_rest": result.at_rest,
         "ending": result.ending,
-        "corpus": corpus.name,
-        "corpus_digest": corpus.digest(),
+        "corpus": whole.name,
+        "corpus_digest": whole.digest(),
         "config": config.as_dict(),
     }

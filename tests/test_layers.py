@@ -18,6 +18,7 @@ FLOORS = [
     {
         "parameters", "intervals", "summary", "model", "metrics", "estimators", "export", "store",
         "progress", "command", "mixture", "mixture_store", "mixture_estimator", "fit_mixture",
+        "fit_nodes",
     },
     {"fit", "infer", "evaluate", "simulate", "gc", "launch"},
 ]  # fmt: skip

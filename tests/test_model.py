@@ -110,7 +110,7 @@ RESULT = Result(
     learned=Learned(
         word_ids=np.array([2, 0, 3, 1]),
         lambda_rows=LAMBDA[[2, 0, 3, 1]],
-        gamma_shards=[np.array([[1, 3]], np.float32), np.array([[2, 2]], np.float32)],
+        of_units=[np.array([[1, 3]], np.float32), np.array([[2, 2]], np.float32)],
         alpha=np.full(2, 0.1),
         eta=np.full(4, 0.5),
     ),
@@ -132,7 +132,7 @@ def test_the_summary_is_of_the_last_evaluation():
     expected = {
         "n_documents": 2, "n_words": 4, "n_pairs": 5, "n_tokens": 9,
         "n_topics": 2, "n_unused_topics": 0, "n_workers": 3, "n_blocks": 4, "n_passes": 2,
-        "stopped": "tol",
+        "stopped": "tol", "n_nodes": 1, "most_rows_at_a_node": 1.0,
         "elbo": -45.0, "elbo_f": -46.0, "elbo_per_token": -5.0,
         "holdout_perplexity": 321.0, "holdout": {"source": "other"},
         "alpha_mean": 0.1, "eta_mean": 0.5,

@@ -154,3 +154,14 @@ def tidy(
         indices.resize(n, refcheck=False)
         counts.resize(n, refcheck=False)
     return indptr, indices, counts
+
+
+@kernel
+def count_tokens(indptr, indices, counts, document_tokens, word_tokens):
+    """Add the tokens of each document and of each word, float64."""
+    for d in range(indptr.shape[0] - 1):
+        total = 0.0
+        for j in range(indptr[d], indptr[d + 1]):
+            total += counts[j]
+            word_tokens[indices[j]] += counts[j]
+        document_tokens[d] = total

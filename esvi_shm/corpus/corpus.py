@@ -184,6 +184,20 @@ class Corpus:
         places = np.repeat(starts - indptr[:-1], sizes) + np.arange(indptr[-1])
         return indptr, self.indices[places], self.counts[places]
 
+    def document_tokens(self) -> np.ndarray:
+        """Return the tokens of each document, float64 (D,)."""
+        from esvi_shm.corpus import _rows
+
+        tokens = np.zeros(self.n_documents)
+        words = np.zeros(self.n_words)
+        _rows.count_tokens(self.indptr, self.indices, self.counts, tokens, words)
+        return tokens
+
+    @property
+    def whole(self) -> Any:
+        """What this is a part of (see `part`), or itself."""
+        return self.__dict__.get("_whole", self)
+
     def pairs_per_word(self) -> np.ndarray:
         """Return in how many documents each word occurs, int64 (V,)."""
         from esvi_shm.corpus import _rows

@@ -70,6 +70,13 @@ class HeldCorpus:
         _rows.sort_rows(indptr, indices, counts)
         return indptr, indices, counts
 
+    def document_tokens(self) -> np.ndarray:
+        """See `Corpus.document_tokens`."""
+        tokens = np.zeros(int(self._bounds[-1]))
+        for shard, (lo, hi) in zip(self._shards, pairwise(self._bounds.tolist()), strict=True):
+            _add_tokens(shard, tokens[lo:hi])
+        return tokens
+
     def pairs_per_word(self) -> np.ndarray:
         """See `Corpus.pairs_per_word`."""
         by_row = np.zeros(self.n_words, np.int64)
@@ -102,6 +109,14 @@ def _count_pairs(shard, places, documents, sizes):
             r = _row_of(shard, block, documents[i])
             if r >= 0:
                 sizes[places[i]] += shard.row_ptr[r + 1] - shard.row_ptr[r]
+
+
+@kernel
+def _add_tokens(shard, tokens):
+    """Add the tokens of each document of the shard."""
+    for r in range(shard.row_doc.shape[0]):
+        for j in range(shard.row_ptr[r], shard.row_ptr[r + 1]):
+            tokens[shard.row_doc[r]] += shard.pair_count[j]
 
 
 @kernel

@@ -37,10 +37,11 @@ Judge = Callable[..., float]
 
 @dataclass(frozen=True)
 class Sizes:
-    """The sizes of one fit: P workers, B blocks; a family adds its own."""
+    """The sizes of one fit: P workers (of this node), B blocks; a family adds its own."""
 
     n_workers: int
     n_blocks: int
+    n_nodes: int
 
 
 class Data(Protocol):
@@ -99,6 +100,9 @@ class Bound(NamedTuple):
 class FamilyWorker(Protocol):
     """A family's part in one worker process."""
 
+    #: The blocks whose rows are at this node, while no block is out; set before a command.
+    resident: Sequence[int]
+
     def visit(self, block: int, pass_: int, want_entropy: bool) -> None:
         """Update everything that the block and this worker's shard decide together.
 
@@ -121,8 +125,17 @@ class Family(Protocol):
 
     #: What the units of its data are called.
     units: str
-    #: Names of the commands that `start`, `at_rest` and `evaluate` may yield.
+    #: Names of the commands that `start`, `at_rest` and `evaluate` may yield. They may also yield a
+    #: number, of passes on trial, and a float64 array, for its sum over all nodes in its place.
     commands: Sequence[str]
+    #: Those that have to be given for every block where all blocks' units are: where there are
+    #: several nodes, the blocks go round, and the command is given for those that are there.
+    tours: Sequence[str]
+    #: Names of the arrays of `shared_specs` whose rows travel with their block, see `rows`.
+    travels: Sequence[str]
+    #: The one whose rows are the workers' contributions to sums that every visit needs, with a row
+    #: for the other nodes where there are some.
+    contributes: str
     #: Whether a worker visits all blocks that it holds together, `FamilyWorker.visit_together`.
     meets: bool
     #: Passes after which the updates and the objective keep their meaning.
@@ -132,11 +145,14 @@ class Family(Protocol):
 
     @staticmethod
     def n_units(data: Any) -> int:
-        """The number of units; there are no more workers."""
+        """The number of units (of this node); it has no more workers."""
 
     @staticmethod
     def choose_n_blocks(data: Any, config: FitConfig, n_workers: int) -> int:
-        """The number of blocks: what is asked for, where data and parts allow, or what suits."""
+        """The number of blocks: what is asked for, where data and parts allow, or what suits.
+
+        `n_workers` are those of all nodes.
+        """
 
     @staticmethod
     def cut(data: Any, config: FitConfig) -> Cut:
@@ -144,6 +160,14 @@ class Family(Protocol):
 
         Raises MemoryShortError where there is no room to do that.
         """
+
+    @staticmethod
+    def join(data: Any, nodes: Any) -> Any:
+        """This node's data, as part of what all nodes have; `nodes` is a `runtime.peers.Peers`."""
+
+    @staticmethod
+    def check_nodes(config: FitConfig) -> None:
+        """Raise ParameterError for what several nodes cannot do."""
 
     @staticmethod
     def toy(config: FitConfig) -> tuple[Any, FitConfig, Sequence[int]]:
@@ -170,6 +194,9 @@ class Family(Protocol):
         First those that give the same iterates, at least one, the best first: that is taken where
         memory is not short. Then those that come at a price, which take less and less memory.
         """
+
+    def rows(self, corpus: Arrays, block: int) -> slice:
+        """The rows of a block, in the arrays that travel."""
 
     def check_data(self, data: Any) -> None:
         """Raise an InputError where data and configuration do not go together."""
@@ -230,7 +257,10 @@ class Family(Protocol):
         """The mean priors of the moment, of units and of what is learned; nan: not told."""
 
     def learned(self, arrays: Mapping[str, Arrays]) -> Any:
-        """What the fit has found, as views of its arrays (by segment), for its model."""
+        """What the fit has found, as views of its arrays (by segment), for its model.
+
+        Its `of_units` lists arrays of the units, in order.
+        """
 
     def worker(
         self, worker: int, corpus: Arrays, shared: Arrays, shards: Sequence[Arrays], beat: Any

@@ -11,7 +11,8 @@ blocks       its holder: `PLACE` is q once the block is with q or on its way to
              q's ring, `STEP` counts its visits
 visited      its holder: where the block has been, as its route needs it
 workers      worker p its row: a sign of life, whether it is at work, what it has done
-orders       home, while no block is out (`RECALL` at any time)
+orders       home, while no block is out (`RECALL` at any time); `ONE_PASS`: blocks come
+             home after each pass, and not after `TARGET_PASS` of them
 ===========  ====================================================================
 
 `PLACE` is written before the push that hands the block over, so after a dead worker its words
@@ -28,7 +29,7 @@ PLACE, STEP = 0, 1
 # Columns of a row of `workers`.
 BEAT, VISITS, WORK, BUSY_NS, AT_WORK = 0, 1, 2, 3, 4
 # Places of `orders`.
-TARGET_PASS, RECALL, ENTROPY_FROM = 0, 1, 2
+TARGET_PASS, RECALL, ENTROPY_FROM, ONE_PASS = 0, 1, 2, 3
 
 #: The command that ends a worker; the family's commands follow.
 STOP = 0

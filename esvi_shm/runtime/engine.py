@@ -6,7 +6,10 @@ Bad names and too little memory are refused before anything is allocated.
 """
 
 import logging
+import platform
 from dataclasses import replace
+
+import numpy as np
 
 from esvi_shm import families
 from esvi_shm.config import FitConfig
@@ -16,6 +19,7 @@ from esvi_shm.runtime import routes
 from esvi_shm.runtime.cores import available_cores
 from esvi_shm.runtime.home import Home
 from esvi_shm.runtime.layout import Layout
+from esvi_shm.runtime.peers import Peers
 from esvi_shm.runtime.record import Observer, Result
 from esvi_shm.runtime.serial import warm_up
 from esvi_shm.runtime.signals import Signals
@@ -29,9 +33,12 @@ OPEN_FILES = 16
 _log = logging.getLogger(__name__)
 
 
-def resolve(config: FitConfig, data: Data) -> FitConfig:
+def resolve(config: FitConfig, data: Data, peers: Peers | None = None) -> FitConfig:
     """Fill in the numbers of workers and blocks, and lower them to what there is work for."""
     family, cores = families.find(config.family), available_cores()
+    if peers is not None:  # nodes of one machine share its cores
+        machines = peers.gather(platform.node().encode())
+        cores = max(cores // machines.count(machines[peers.rank]), 1)
     n_workers, n_units = config.n_workers or cores, family.n_units(data)
     if n_workers > n_units:
         numbers = n_workers, n_units, family.units, n_units
@@ -42,7 +49,12 @@ def resolve(config: FitConfig, data: Data) -> FitConfig:
             "%d workers for %d available cores: no faster, and each takes 1 to 2 s to start",
             n_workers, cores,
         )  # fmt: skip
-    n_blocks = family.choose_n_blocks(data, config, n_workers)
+    in_all = n_workers
+    if peers is not None:
+        total = np.array([n_workers], np.float64)
+        peers.sum_into(total)
+        in_all = int(total[0])
+    n_blocks = family.choose_n_blocks(data, config, in_all)
     return replace(config, n_workers=n_workers, n_blocks=n_blocks)
 
 
@@ -70,7 +82,9 @@ def check(config: FitConfig, has_judge: bool = False) -> None:
             raise ParameterError("evaluate_every", "must be at least 1 with patience", 0)
 
 
-def plan(data: Data, config: FitConfig, release: bool = False) -> Layout:
+def plan(
+    data: Data, config: FitConfig, release: bool = False, peers: Peers | None = None
+) -> Layout:
     """The layout that `fit` would use, for `memory.describe`; allocates nothing that lasts.
 
     Raises
@@ -78,7 +92,7 @@ def plan(data: Data, config: FitConfig, release: bool = False) -> Layout:
     MemoryShortError
         If there is no memory to cut the data.
     """
-    return _layout(data, resolve(config, data), config.n_blocks is None, release)
+    return _layout(data, resolve(config, data, peers), config.n_blocks is None, release)
 
 
 def _layout(data: Data, config: FitConfig, open_blocks: bool, release: bool) -> Layout:
@@ -95,6 +109,7 @@ def fit(
     observer: Observer | None = None,
     judge: Judge | None = None,
     release: bool = False,
+    peers: Peers | None = None,
 ) -> Result:
     """Fit a model to data with worker processes.
 
@@ -109,10 +124,14 @@ def fit(
         by held-out data; see `families.contract.Judge`.
     release : bool
         Release the data (see `Corpus.release`) as soon as the workers' arrays hold it.
+    peers : Peers, optional
+        The other nodes, which fit the same model to data of their own: `data` is this node's part
+        as `Family.join` makes it.
 
     Returns
     -------
     Result
+        On several nodes whole at node 0 only; the others have what is theirs.
 
     Raises
     ------
@@ -128,7 +147,9 @@ def fit(
     """
     observer = observer or Observer()
     check(config, judge is not None)
-    open_blocks, config = config.n_blocks is None, resolve(config, data)
+    if peers is not None:
+        families.find(config.family).check_nodes(config)
+    open_blocks, config = config.n_blocks is None, resolve(config, data, peers)
     n_workers = config.n_workers or 1
     # Each mapping keeps one, of three segments and two a worker; and a worker's pipe and pidfd.
     _check_descriptors(n_workers, 3 + 4 * n_workers)
@@ -140,7 +161,7 @@ def fit(
     observer.stage("compile")
     warm_up(layout.config)
     with Signals() as signals, Run(backing, config.scratch) as run:
-        return Home(layout, data, run, signals, observer, judge).run()
+        return Home(layout, data, run, signals, observer, judge, peers).run()
 
 
 def _check_descriptors(n_workers: int, n_descriptors: int) -> None:

@@ -37,15 +37,23 @@ import numpy as np
 from esvi_shm.errors import ParameterName
 from esvi_shm.families.contract import Bound, Data, Judge
 from esvi_shm.runtime import blocks
-from esvi_shm.runtime.blocks import ENTROPY_FROM, PLACE, RECALL, STEP, TARGET_PASS, VISITS, WORK
+from esvi_shm.runtime.blocks import (
+    ENTROPY_FROM,
+    RECALL,
+    STEP,
+    VISITS,
+    WORK,
+)
 from esvi_shm.runtime.layout import Layout, fill
+from esvi_shm.runtime.nodes import Nodes
+from esvi_shm.runtime.peers import Peers
 from esvi_shm.runtime.processes import Workers, give_back_freed, private_bytes
 from esvi_shm.runtime.record import Observer, Record, Restart, Result
 from esvi_shm.runtime.routes import Route, find_stops
 from esvi_shm.runtime.script import play
 from esvi_shm.runtime.signals import Signals
+from esvi_shm.runtime.traffic import Traffic
 from esvi_shm.runtime.worker import Setup
-from esvi_shm.shared.ring import EMPTY, pop_any, try_push
 from esvi_shm.shared.segments import Run
 
 #: Seconds that home sleeps at most between two looks at signals, time and progress.
@@ -67,13 +75,15 @@ class Home:
         signals: Signals,
         observer: Observer,
         judge: Judge | None = None,
+        peers: Peers | None = None,
     ) -> None:
         self.layout, self.signals = layout, signals
         self.observer, self.judge = observer, judge
         self.config, sizes = layout.config, layout.sizes
         self.P, self.B = sizes.n_workers, sizes.n_blocks
         for label, table in layout.tables.items():
-            run.create(label, table, reserve=not label.startswith("state_"))
+            later = label.startswith("state_") or (peers is not None and label == "parameters")
+            run.create(label, table, reserve=not later)
         self.handles = {label: segment.handle for label, segment in run.segments.items()}
         self.arrays = {label: segment.arrays for label, segment in run.segments.items()}
         self.held = fill(layout, data, self.arrays)
@@ -82,15 +92,22 @@ class Home:
         if layout.released_bytes:
             data.release()
             give_back_freed()
-        self.control = control = self.arrays["control"]
+        control = self.arrays["control"]
         blocks.initialise_control(control, self.P, self.B)
-        self.rings, self.orders = control["rings"], control["orders"]
-        self.block_words, self.worker_words = control["blocks"], control["workers"]
+        self.orders, self.block_words = control["orders"], control["blocks"]
+        self.worker_words = control["workers"]
         self.shared = self.arrays["parameters"]
-        layout.model.initialise(self.arrays["corpus"], self.shared)
         work = [layout.model.work(self.arrays[f"shard_{p}"]) for p in range(self.P)]
         self.stops = find_stops(work)
-        self.route = Route(self.config, self.stops)
+        self.nodes = None
+        if peers is not None:
+            segment, corpus = run.segments["parameters"], self.arrays["corpus"]
+            self.nodes = Nodes(peers, layout, segment, corpus, self.block_words)
+            self.nodes.begin(self.stops)
+        self.ended_by: str | None = None  # the signal that has ended the fit
+        layout.model.initialise(self.arrays["corpus"], self.shared)
+        route = Route(self.config, self.stops)
+        self.traffic = Traffic(control, route, self.stops, self.nodes)
         self.work_a_pass = sum(int(of_shard.sum()) for of_shard in work)
         self.visits_a_pass = sum(len(s) for s in self.stops)
         # Where a visit need not be the shard's last of the pass, every visit must leave its H;
@@ -108,7 +125,6 @@ class Home:
         self.fit_seconds = self.start_seconds = 0.0
         self.began = 0.0  # when the clock was last started
         self.peak_private = private_bytes()
-        self.turn = 0
 
     def run(self) -> Result:
         self.observer.stage("workers")
@@ -119,7 +135,8 @@ class Home:
             Setup(p, config, self.layout.sizes, self.handles, os.getpid(), bell)
             for p in range(self.P)
         ]
-        with _closing(bell), Workers(setups, bell) as self.workers:
+        wakes = () if self.nodes is None else self.nodes.peers.descriptors()
+        with _closing(bell), Workers(setups, bell, wakes) as self.workers:
             self.workers.wait_ready()
             self.ready = self.last_watch = time.perf_counter()
             self.observer.stage("start")
@@ -128,8 +145,7 @@ class Home:
             self.observer.stage("passes")
             stopped = self._passes()
             self.workers.watch(self.worker_words)
-            # Not answered: a worker that has ended before another answers would look dead.
-            self._send_all(blocks.STOP)
+            self.traffic.stop()
             self.workers.join()
         return self._result(stopped)
 
@@ -173,7 +189,13 @@ class Home:
 
     def _is_short(self, seconds: float) -> bool:
         """Whether `max_time` is less than that."""
-        return self.config.max_time is not None and self.config.max_time < seconds
+        if self.config.max_time is None:
+            return False
+        return self._any(self.config.max_time < seconds)
+
+    def _any(self, here: bool) -> bool:
+        """Whether that is so at any node."""
+        return here if self.nodes is None else bool(self.nodes.sums(here)[0])
 
     def _start_script(self, restart: int) -> Generator[str, bool, None]:
         return self.layout.model.start(self.held, self.arrays["corpus"], self.shared, restart)
@@ -183,6 +205,7 @@ class Home:
         steps, visits = self.block_words[:, STEP].copy(), self._n_visits()
         done = visits // max(self.visits_a_pass, 1)
         self._run_to(done, done + n_passes)
+        self._agree()
         # At rest home holds every block, and so may write its words.
         self.block_words[:, STEP] = steps
         self.trial_visits += self._n_visits() - visits
@@ -200,21 +223,24 @@ class Home:
             self._evaluate()
         while done < config.n_passes:
             # Blocks that are recalled make a visit each when they are sent out.
-            if self.signals.received is None and not self.orders[RECALL]:
+            self._agree()
+            if self.ended_by is None and not self.orders[RECALL]:
                 rest = model.next_rest(done)
                 target = min(rest or config.n_passes, config.n_passes)
                 target = min(target, done + every - done % every)
                 with self._clock():
                     self._run_to(done, target)
+                    self._agree()
                     if target == rest and not self.orders[RECALL]:
                         self._rest(target)
                 done = target
                 if done % every and done < config.n_passes and not self.orders[RECALL]:
                     continue
             self._evaluate()
-            if self.signals.received is not None:
+            self._agree()
+            if self.ended_by is not None:
                 # From Python nothing else tells that the passes are not those asked for.
-                name, passes = self.signals.received.name, self.history[-1].passes
+                name, passes = self.ended_by, self.history[-1].passes
                 _log.warning("the fit was ended by %s after %.4g passes", name, passes)
                 return name
             if config.max_time is not None and self.fit_seconds >= config.max_time:
@@ -253,53 +279,46 @@ class Home:
         """Let all blocks make their passes up to `target`, and wait until they are home."""
         # The bound may be asked for then: the last pass leaves H.
         self.orders[ENTROPY_FROM] = 0 if self.always_entropy else target - 1
+        if self.nodes is not None:
+            self.traffic.release_everywhere(target - done, self._look)
+            return
         if not self.config.deterministic:
-            self._release(target)
+            self.traffic.release(target, self._look)
             return
         for pass_ in range(done + 1, target + 1):
             self.layout.model.begin_pass(self.shared)
-            self._release(pass_)
+            self.traffic.release(pass_, self._look)
             if self.orders[RECALL]:
                 return
 
-    def _release(self, target: int) -> None:
-        self.orders[TARGET_PASS] = target
-        released = 0
-        for b in range(self.B):
-            step = int(self.block_words[b, STEP])
-            if step >= target * len(self.stops[b]):
-                continue
-            following = self.route.next_stop(b, step, self.control)
-            self.block_words[b, PLACE] = following
-            # The release in the push publishes the orders, and all that was written at rest.
-            try_push(self.rings[following, self.P], b)
-            released += 1
-        for _ in range(released):
-            self._next_home(may_recall=True)
-        if (self.block_words[:, PLACE] != self.P).any():
-            raise RuntimeError("a block is not home although all came home")
+    def _look(self, are_out: bool) -> bool:
+        """Sleep until something happens, and look around; whether blocks are to be recalled."""
+        now = time.perf_counter()
+        self.workers.check(LOOK if self.nodes is None else min(self.nodes.peers.nap, LOOK))
+        if now - self.last_watch > WATCH:
+            self.last_watch = now
+            self.workers.watch(self.worker_words)
+            self.peak_private = max(self.peak_private, private_bytes())
+        if are_out:
+            done = int(self.worker_words[:, WORK].sum())
+            planned = self.config.n_passes * self.work_a_pass + self.start_work
+            self.observer.progress(min(done, planned), planned, self.fit_seconds + now - self.began)
+        return are_out and self._should_stop(now)
 
-    def _next_home(self, may_recall: bool = False) -> int:
-        """Wait for the next id to come home: a block, or the answer to a command."""
-        while True:
-            source, value = pop_any(self.rings[self.P], self.turn, 1)
-            if value != EMPTY:
-                self.turn = (source + 1) % (self.P + 1)
-                return int(value)
-            now = time.perf_counter()
-            self.workers.check(LOOK)
-            if may_recall and self._should_stop(now):
-                self.orders[RECALL] = 1
-            if now - self.last_watch > WATCH:
-                self.last_watch = now
-                self.workers.watch(self.worker_words)
-                self.peak_private = max(self.peak_private, private_bytes())
-            if may_recall:
-                done = int(self.worker_words[:, WORK].sum())
-                planned = self.config.n_passes * self.work_a_pass + self.start_work
-                self.observer.progress(
-                    min(done, planned), planned, self.fit_seconds + now - self.began
-                )
+    def _agree(self) -> None:
+        """Have all nodes know what ends the fit; they go by the clock of node 0.
+
+        No block is out.
+        """
+        signal = None if self.signals.received is None else self.signals.received.name
+        if self.nodes is None:
+            self.ended_by = signal
+            return
+        here = {"signal": signal, "recall": int(self.orders[RECALL]), "seconds": self.fit_seconds}
+        found = self.nodes.agree(here)
+        self.ended_by = next((said["signal"] for said in found if said["signal"]), None)
+        self.orders[RECALL] = max(said["recall"] for said in found)
+        self.fit_seconds = found[0]["seconds"]
 
     def _should_stop(self, now: float) -> bool:
         limit = self.config.max_time
@@ -307,50 +326,74 @@ class Home:
             limit is not None and self.fit_seconds + now - self.began >= limit
         )
 
-    def _send_all(self, index: int) -> None:
-        for p in range(self.P):
-            try_push(self.rings[p, self.P], blocks.command_id(index))
-
     def _command(self, name: str) -> None:
-        """Give a command to all workers and wait for all answers."""
-        self._send_all(1 + list(self.layout.model.commands).index(name))
-        for _ in range(self.P):
-            self._next_home()
+        model = self.layout.model
+        index = list(model.commands).index(name)
+        self.traffic.command(index, name in model.tours, self._look)
 
-    def _play(self, script: Generator[str | int, Any, Any]) -> Any:
-        return play(script, self._command, self._run_on_trial)
+    def _play(self, script: Generator[Any, Any, Any]) -> Any:
+        if self.nodes is None:
+            return play(script, self._command, self._run_on_trial)
+        return play(script, self._command, self._run_on_trial, self.nodes.peers.sum_into)
 
     def _evaluate(self) -> None:
-        passes = self._n_visits() / max(self.visits_a_pass, 1)
+        visits, visits_a_pass = float(self._n_visits()), float(self.visits_a_pass)
+        if self.nodes is not None:
+            visits, visits_a_pass = self.nodes.sums(visits, visits_a_pass)
+        passes = float(visits / max(visits_a_pass, 1))
         model = self.layout.model
         bound: Bound = self._play(model.evaluate(self.shared, int(passes)))
         perplexity = math.nan
         if self.judge is not None:
-            perplexity = self.judge(*model.judged(self.arrays["corpus"], self.shared))
+            perplexity = self._ask(self.judge)
         seconds = self.fit_seconds, time.perf_counter() - self.ready
         means = model.prior_means(self.shared)
         record = Record(passes, *seconds, *bound, perplexity, *means)
         self.history.append(record)
         self.observer.evaluated(record)
 
+    def _ask(self, judge: Judge) -> float:
+        """What held-out data say; on several nodes those of node 0."""
+        model, corpus = self.layout.model, self.arrays["corpus"]
+        if self.nodes is None:
+            return judge(*model.judged(corpus, self.shared))
+        whole = self.nodes.whole_rows()
+        found = 0.0 if whole is None else judge(*model.judged(corpus, {**self.shared, **whole}))
+        return float(self.nodes.sums(found)[0])
+
     def _clock(self) -> "_Clock":
         return _Clock(self)
 
+    def _learned(self) -> Any:
+        """What the fit has found; on several nodes the whole of it at node 0."""
+        if self.nodes is None:
+            return self.layout.model.learned(self.arrays)
+        whole = self.nodes.whole_rows() or {}
+        parameters = {**self.shared, **whole}
+        learned = self.layout.model.learned({**self.arrays, "parameters": parameters})
+        learned.of_units[:] = self.nodes.whole_units(learned.of_units)
+        return learned
+
     def _result(self, stopped: str) -> Result:
+        work = float(self.worker_words[:, WORK].sum()) - self.start_work
+        if self.nodes is not None:
+            work = self.nodes.sums(work)[0]
+        most_held = 1.0 if self.nodes is None else self.nodes.most_held()
         private = max(self.peak_private, private_bytes()) + sum(self.workers_peak)
         return Result(
             config=self.config,
-            learned=self.layout.model.learned(self.arrays),
+            learned=self._learned(),
             history=self.history,
             passes=self.history[-1].passes,
             fit_seconds=self.fit_seconds,
             pass_seconds=self.fit_seconds - self.start_seconds,
-            work=int(self.worker_words[:, WORK].sum()) - self.start_work,
+            work=int(work),
             shared_bytes=self.layout.total_bytes,
             peak_private_bytes=max(private, self.peak_loading - self.layout.total_bytes),
             stopped=stopped,
             restarts=self.restarts,
             at_rest=dict(self.at_rest),
+            most_held=most_held,
             ending=self.layout.model.ending(
                 math.ceil(self.history[-1].passes), self.held, self.arrays
             ),

@@ -21,6 +21,8 @@ from esvi_shm.families.contract import Cut, Data, Family, Sizes
 from esvi_shm.runtime import blocks
 from esvi_shm.shared.table import ArraySpec, Table
 
+#: Of the rows that travel, times the number of nodes: what a node may hold at once.
+MOST_HELD = 2.5
 #: Of a line of a plan before its size: names of arrays have up to 25 letters.
 PLAN_WIDTH = 68
 
@@ -59,8 +61,11 @@ class Layout:
 
     @property
     def total_bytes(self) -> int:
-        """Bytes of all segments."""
-        return sum(table.total_bytes for table in self.tables.values())
+        """Bytes of all segments, of what travels those that may be here at once."""
+        whole = sum(table.total_bytes for table in self.tables.values())
+        travelling = sum(self.tables["parameters"][name].n_bytes for name in self.model.travels)
+        here = min(MOST_HELD / self.sizes.n_nodes, 1.0)
+        return whole - travelling + int(here * travelling)
 
     @property
     def filled_bytes(self) -> int:

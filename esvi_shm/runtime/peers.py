@@ -35,8 +35,17 @@ class Event(NamedTuple):
 class Rows(Protocol):
     """What blocks carry, at this node; made by home, used by its peers."""
 
-    def parts(self, block: int) -> Sequence[memoryview]:
-        """The bytes of a block's rows, writable, one view for each array (C-contiguous)."""
+    def pack(self, block: int) -> memoryview:
+        """A block's rows as bytes to send."""
+
+    def most(self, block: int) -> int:
+        """The most bytes that `pack` may give for a block, on any node."""
+
+    def unpack(self, block: int, data: memoryview) -> None:
+        """Write the rows that another node has packed.
+
+        Raises ValueError for bytes that are no such.
+        """
 
     def hold(self, block: int) -> None:
         """Make room for a block that is about to be written."""

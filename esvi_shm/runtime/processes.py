@@ -17,6 +17,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Sequence
 from multiprocessing import Pipe
 from typing import Any
 
@@ -25,6 +26,7 @@ import psutil
 
 from esvi_shm.errors import MemoryShortError, WorkerError
 from esvi_shm.runtime.blocks import BEAT
+from esvi_shm.runtime.environment import without_launcher
 from esvi_shm.runtime.signals import ASKING_TO_STOP
 from esvi_shm.runtime.worker import Setup
 
@@ -44,14 +46,17 @@ class Workers:
     bell : int
         The eventfd that workers write to when they have put something into a ring of home's:
         home sleeps on it instead of polling, and the rings stay without a lock.
+    wakes : sequence of int
+        Other file descriptors that end that sleep when they become readable.
     """
 
-    def __init__(self, setups: list[Setup], bell: int) -> None:
+    def __init__(self, setups: list[Setup], bell: int, wakes: Sequence[int] = ()) -> None:
         self._processes: list[subprocess.Popen[bytes]] = []
         self._pipes: list[Any] = []
         self._bell = bell
         self._poll = select.poll()
-        self._poll.register(bell, select.POLLIN)
+        for descriptor in (bell, *wakes):
+            self._poll.register(descriptor, select.POLLIN)
         self._of_descriptor: dict[int, int] = {}
         self._pidfds: list[int] = []
         self._beats = np.zeros(len(setups), np.int64)
@@ -69,7 +74,7 @@ class Workers:
     def _start(self, setup: Setup) -> None:
         ours, theirs = Pipe()
         environment = {
-            **os.environ,
+            **without_launcher(os.environ),
             **{f"{name}_NUM_THREADS": "1" for name in _ONE_THREAD},
             # The same modules as here, wherever sys.path was changed to find them.
             "PYTHONPATH": os.pathsep.join(os.path.abspath(path) for path in sys.path),
@@ -141,6 +146,8 @@ class Workers:
             if descriptor == self._bell:
                 os.eventfd_read(self._bell)
                 continue
+            if descriptor not in self._of_descriptor:
+                continue  # it is for others to read
             worker = self._of_descriptor[descriptor]
             if self._pipes[worker].poll():
                 self._read(worker)

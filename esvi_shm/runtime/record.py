@@ -74,6 +74,8 @@ class Result:
         What the family counted at its rests, all of them together.
     ending : dict
         By what rule the last pass was made, as the family says.
+    most_held : float
+        Of the rows that travel, the share that any node has held at once.
     """
 
     config: FitConfig
@@ -89,3 +91,4 @@ class Result:
     restarts: list[Restart] = field(default_factory=list)
     at_rest: dict[str, int] = field(default_factory=dict)
     ending: dict[str, Any] = field(default_factory=dict)
+    most_held: float = 1.0

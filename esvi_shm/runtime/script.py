@@ -3,11 +3,14 @@
 from collections.abc import Callable, Generator
 from typing import Any
 
+import numpy as np
+
 
 def play(
-    script: Generator[str | int, Any, Any],
+    script: Generator[Any, Any, Any],
     command: Callable[[str], None],
     run_on_trial: Callable[[int], bool],
+    sum_over_nodes: Callable[[np.ndarray], None] = lambda array: None,
 ) -> Any:
     """Do what a script yields, one after the other, and send back what came of it.
 
@@ -20,6 +23,8 @@ def play(
     run_on_trial : callable
         Called with a number: makes so many passes that do not count; returns whether they were
         made whole.
+    sum_over_nodes : callable
+        Called with an array: replaces it by its sum over all nodes.
 
     Returns
     -------
@@ -44,5 +49,7 @@ def play(
         answer = True
         if isinstance(order, int):
             answer = run_on_trial(order)
+        elif isinstance(order, np.ndarray):
+            sum_over_nodes(order)
         else:
             command(order)

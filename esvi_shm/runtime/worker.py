@@ -19,6 +19,8 @@ from dataclasses import dataclass
 from multiprocessing.connection import Connection
 from typing import Any
 
+import numpy as np
+
 from esvi_shm import families
 from esvi_shm.config import FitConfig
 from esvi_shm.families.contract import FamilyWorker, Sizes
@@ -28,6 +30,7 @@ from esvi_shm.runtime.blocks import (
     BEAT,
     BUSY_NS,
     ENTROPY_FROM,
+    ONE_PASS,
     PLACE,
     RECALL,
     STEP,
@@ -141,6 +144,7 @@ class Worker:
         """Run a command and answer; False at the one that ends the worker."""
         if index == blocks.STOP:
             return False
+        self.family.resident = np.flatnonzero(self.blocks[:, PLACE] == self.home).tolist()
         self.family.command(self.commands[index - 1])
         self._send(blocks.command_id(index), self.home)
         return True
@@ -188,7 +192,8 @@ class Worker:
         target, n_stops = int(self.orders[TARGET_PASS]), self.n_stops[block]
         step = int(self.blocks[block, STEP]) + 1
         self.blocks[block, STEP] = step
-        if step >= target * n_stops or self.orders[RECALL]:
+        is_done = step % n_stops == 0 if self.orders[ONE_PASS] else step >= target * n_stops
+        if is_done or self.orders[RECALL]:
             following = self.home
         else:
             following = self.route.next_stop(block, step, self.control)

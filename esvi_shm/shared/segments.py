@@ -47,6 +47,9 @@ from esvi_shm.shared.preflight import Backing
 from esvi_shm.shared.runs import SHARED_FOLDER, RunLock
 from esvi_shm.shared.table import Table
 
+#: All rows of an array.
+ALL = slice(None)
+
 _SHORT = (errno.ENOSPC, errno.ENOMEM, errno.EDQUOT, errno.EFBIG)
 
 
@@ -77,27 +80,56 @@ class Segment:
             # Some network file systems have no locks; a file there needs none.
             with contextlib.suppress(OSError):
                 fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
-            mapping = mmap.mmap(descriptor, _size(handle.table))
-        self.arrays: dict[str, np.ndarray[Any, Any]] = handle.table.views(mapping)
+            self._mapping: Any = mmap.mmap(descriptor, _size(handle.table))
+        self.arrays: dict[str, np.ndarray[Any, Any]] = handle.table.views(self._mapping)
 
-    def reserve(self) -> None:
+    def reserve(self, name: str | None = None, rows: slice = ALL) -> None:
         """Allocate every page, on the memory node of the caller; what is there stays.
 
         Call it before the first touch, in whichever process will use the arrays most.
+
+        Parameters
+        ----------
+        name : str, optional
+            Of an array: its pages only.
+        rows : slice
+            Of that array.
 
         Raises
         ------
         MemoryShortError
             If there is no room; the message says how much is needed and how much is free.
         """
-        size = _size(self.handle.table)
+        first, size = 0, _size(self.handle.table)
+        if name is not None:
+            first, size = self._place(name, rows)
+        if size == 0:
+            return
         with _opened(self.handle) as descriptor:
             with _room_for(self.handle.name, size, descriptor):
-                os.posix_fallocate(descriptor, 0, size)
+                os.posix_fallocate(descriptor, first, size)
+
+    def give_back(self, name: str, rows: slice) -> None:
+        """Free the pages that hold nothing but these rows of an array; they read as zeros then.
+
+        Nobody may touch them until they are reserved again.
+        """
+        first, size = self._place(name, rows)
+        begin = -(-first // mmap.PAGESIZE) * mmap.PAGESIZE
+        end = (first + size) // mmap.PAGESIZE * mmap.PAGESIZE
+        if end > begin:
+            self._mapping.madvise(mmap.MADV_REMOVE, begin, end - begin)
+
+    def _place(self, name: str, rows: slice) -> tuple[int, int]:
+        """First byte and number of bytes of some rows of an array."""
+        spec = self.handle.table[name]
+        start, stop, _ = rows.indices(spec.shape[0] if spec.shape else 1)
+        row = spec.n_bytes // max(spec.shape[0], 1) if spec.shape else spec.n_bytes
+        return self.handle.table.offset(name) + start * row, max(stop - start, 0) * row
 
     def close(self) -> None:
         """Let go of the arrays; the memory is unmapped with the last one in use. Repeatable."""
-        self.arrays = {}
+        self.arrays, self._mapping = {}, None
 
 
 def _size(table: Table) -> int:

@@ -91,20 +91,20 @@ def test_a_limit_of_open_files_is_refused_before_or_enough(fit, n_workers, monke
 
 
 def test_a_worker_that_ends_before_another_is_not_taken_for_dead(fit, monkeypatch):
-    send_all, join = home.Home._send_all, home.Workers.join
+    send_all, join = home.Traffic._send_all, home.Workers.join
 
     def hold_back_one(self, index):
         if index == STOP:
-            os.kill(self.workers.pids[1], signal.SIGSTOP)
+            os.kill(fit.pids[1], signal.SIGSTOP)
         send_all(self, index)
         if index == STOP:
-            os.waitid(os.P_PID, self.workers.pids[0], os.WEXITED | os.WNOWAIT)
+            os.waitid(os.P_PID, fit.pids[0], os.WEXITED | os.WNOWAIT)
 
     def let_go(self):
         os.kill(self.pids[1], signal.SIGCONT)
         join(self)
 
-    monkeypatch.setattr(home.Home, "_send_all", hold_back_one)
+    monkeypatch.setattr(home.Traffic, "_send_all", hold_back_one)
     monkeypatch.setattr(home.Workers, "join", let_go)
     fit(n_passes=2).assert_consistent()
     assert_nothing_left(fit)
@@ -190,7 +190,7 @@ class Model(lda.Model):
 """
 
 
-@pytest.mark.parametrize("place", ["visit", "_bound"])
+@pytest.mark.parametrize("place", ["visit", "_bound_own"])
 def test_a_failing_family_is_reported_with_its_traceback(fit, place, tmp_path, monkeypatch):
     """The family is one from out of the tree, found by its entry point."""
     (tmp_path / "failing_family.py").write_text(FAILING.replace("PLACE", place))
@@ -271,7 +271,7 @@ def test_a_worker_whose_main_process_is_gone_at_its_start_ends_without_a_word(to
     code = f"from esvi_shm.runtime.worker import main; main({theirs.fileno()})"
     if told:
         nobody = 2**22 + 1  # a process id that the system does not give
-        ours.send(Setup(0, FitConfig(), Sizes(1, 1), {}, nobody, 0))
+        ours.send(Setup(0, FitConfig(), Sizes(1, 1, 1), {}, nobody, 0))
     process = subprocess.Popen(
         [sys.executable, "-c", code], stderr=subprocess.PIPE, pass_fds=[theirs.fileno()], text=True
     )

@@ -13,7 +13,7 @@ def test_the_end_of_a_fit_tells_it(threaded_fit):
     ended = threaded_fit(**options, dense_passes=2)
     found = ended.result.ending["active_left_out"]
     sample = left_out.draw(len(COUNTS), 3)
-    gamma = np.concatenate(ended.result.learned.gamma_shards)[sample]
+    gamma = np.concatenate(ended.result.learned.of_units)[sample]
     wanted = left_out.measure(
         Corpus.from_sparse(COUNTS), sample, gamma, ended.serial.lambda_, np.arange(COUNTS.shape[1]),
         ended.result.learned.alpha, ended.result.learned.eta, TOLERANCE,

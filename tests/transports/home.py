@@ -43,8 +43,16 @@ class HomeRows:
         self.visits = np.zeros(2)
         self.others = None
 
-    def parts(self, block):
-        return [memoryview(self.lambda_[block]), memoryview(self.sums[block])]
+    def pack(self, block):
+        return memoryview(self.lambda_[block].tobytes() + self.sums[block].tobytes())
+
+    def most(self, block):
+        return self.lambda_[block].nbytes + self.sums[block].nbytes
+
+    def unpack(self, block, data):
+        n = self.lambda_[block].nbytes
+        self.lambda_[block] = np.frombuffer(data[:n], np.float32)
+        self.sums[block] = np.frombuffer(data[n:])
 
     def hold(self, block):
         assert block not in self.held

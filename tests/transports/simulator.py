@@ -38,10 +38,19 @@ class SimulatedRows:
         self.pool = np.zeros(2)  # mass, visits made here
         self.others = None
 
-    def parts(self, block):
+    def pack(self, block):
         assert block in self.held, f"rows of block {block} are not held"
-        visits = memoryview(self.visits)[3 * block : 3 * block + 3]
-        return [memoryview(self.mass)[block : block + 1], visits]
+        visits = self.visits[3 * block : 3 * block + 3]
+        return memoryview(self.mass[block : block + 1].tobytes() + visits.tobytes())
+
+    def most(self, block):
+        return 32
+
+    def unpack(self, block, data):
+        assert block in self.held, f"rows of block {block} are not held"
+        numbers = array("q", bytes(data))
+        self.mass[block] = numbers[0]
+        self.visits[3 * block : 3 * block + 3] = numbers[1:]
 
     def hold(self, block):
         assert block not in self.held, f"block {block} is held already"

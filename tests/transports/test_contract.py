@@ -1,5 +1,6 @@
 """What every transport promises; each runs the same fits of random rows."""
 
+import gc
 import os
 import re
 import threading
@@ -71,6 +72,7 @@ def run(request, tmp_path):
 @pytest.mark.parametrize("n_nodes", [1, 2, 3])
 @pytest.mark.parametrize("route", ["lap", "balanced"])
 def test_rows_travel_and_come_home(run, n_nodes, route):
+    gc.collect()  # of what came before
     before = len(os.listdir("/proc/self/fd"))
     succeed(run(n_nodes, play, route=route))
     assert len(os.listdir("/proc/self/fd")) == before

@@ -16,6 +16,7 @@ F never falls with one worker, and in the strict form with any number.
 Source: Zhang et al., AISTATS 2019, Lemma 1, Algorithms 1 and 2.
 """
 
+import itertools
 import math
 from collections.abc import Generator, Mapping, Sequence
 from dataclasses import fields, replace
@@ -30,7 +31,10 @@ from esvi_shm.families._mixture import cut as cuts
 from esvi_shm.families._mixture import kernels, starts
 from esvi_shm.families._mixture.cut import Sizes, options_of
 from esvi_shm.families._mixture.functions import gammaln, psi
+from esvi_shm.families._mixture.kept_worker import KeptWorker
 from esvi_shm.families._mixture.learned import Learned
+from esvi_shm.families._mixture.left_out import left_out
+from esvi_shm.families._mixture.moves import is_due, script
 from esvi_shm.families._mixture.worker import Worker, tile_rows
 from esvi_shm.families.contract import Arrays, Bound, Changes, Judge
 from esvi_shm.points import Points
@@ -47,6 +51,13 @@ LEAST_POINTS, LEAST_VALUES = 64, 8
 BLOCKS_PER_WORKER = 2
 #: Of so many components storage `topk` keeps one, where no number is given.
 COMPONENTS_A_KEPT_ONE = 4
+#: Passes over all components, where some are kept, before those that look only at near ones; of
+#: these every tenth looks at all again, and then the neighbours are found anew.
+DENSE_PASSES, ALL_EVERY = 5, 10
+#: Neighbours of a component, and components drawn for a point, that it is scored against.
+N_NEAR, N_DRAWN = 8, 4
+#: More passes than a fit makes.
+NEVER = 2**62
 #: Components with fewer points than this are reported as dead.
 DEAD = 0.5
 
@@ -66,14 +77,20 @@ class Mixture:
 
     kind: Any
     units = "points"
-    commands: Sequence[str] = ("assign", "sum", "settle", "refresh", "bound")
+    commands: Sequence[str] = (
+        "assign", "sum", "settle", "refresh", "near", "bound",
+        "lean", "halve", "weigh", "pair", "mix", "move",
+    )  # fmt: skip
+    tours: Sequence[str] = ()
+    travels: Sequence[str] = ()
+    contributes = ""
     meets = False
     settles_after = 0
 
     #: What LDA alone knows of, in `FitConfig`.
     _NOT_OURS = (
         "inference", "cvb0_passes", "temper_passes", "power", "leave_out", "refold_after", "noise",
-        "noise_passes", "dense_passes", "repair_after", "alpha", "eta", "learn_priors",
+        "noise_passes", "repair_after", "alpha", "eta", "learn_priors",
         "symmetric_alpha", "axis", "residual", "seed_documents", "start_from",
         "seed_words", "patience",
     )  # fmt: skip
@@ -102,6 +119,8 @@ class Mixture:
             if config.topk > config.n_topics:
                 rule = f"must be at most the number of components, {config.n_topics}"
                 raise ParameterError("topk", rule, config.topk)
+        if config.dense_passes is not None and kept_of(config) is None:
+            raise ParameterError("dense_passes", "must come with topk", config.dense_passes)
         if options.strict and kept_of(config) is not None:
             raise ParameterError("storage", "must be full where strict is asked for", "topk")
         if options.strict and config.n_blocks and config.n_topics < 2 * config.n_blocks:
@@ -156,9 +175,10 @@ class Mixture:
         kernels.try_sparse(cls.kind.size_of(1, options)[1])
         topk = None if kept_of(config) is None else 2
         small = replace(
-            config, topk=topk, n_topics=4, n_workers=1, n_blocks=1, start="random", mixture=options
-        )
-        return points, small, [1] if options.strict else []
+            config, topk=topk, n_topics=4, n_workers=1, n_blocks=1, start="random", mixture=options,
+            dense_passes=None if topk is None else 0,  # the start is dense
+        )  # fmt: skip
+        return points, small, [1] if options.strict or options.moves else []
 
     def work(self, shard: Arrays) -> np.ndarray:
         return np.diff(shard["chunk_bounds"])
@@ -171,12 +191,38 @@ class Mixture:
         self.block_bounds = np.linspace(0, self.K, sizes.n_blocks + 1).astype(np.int64)
         self.n_statistics, self.dtype = self.kind.size_of(sizes.n_features, self.options)
         self.log_base = 0.0
+        self.n_near, self.n_drawn = min(N_NEAR, self.K - 1), N_DRAWN
+        #: The first pass that looks only at near components.
+        self.first_near = NEVER
+        if self.kept is not None and self.n_near:
+            self.first_near = DENSE_PASSES if config.dense_passes is None else config.dense_passes
+
+    @property
+    def moves(self) -> bool:
+        """Whether components are merged and split at rests."""
+        return self.options.moves and not self.options.strict and self.K > 1
+
+    def is_near(self, pass_: int) -> bool:
+        """Whether a pass (from 0) looks only at components near a point."""
+        since = pass_ - self.first_near
+        return since >= 0 and since % ALL_EVERY != ALL_EVERY - 1
 
     def make_kind(self, corpus: Arrays) -> Any:
         """The family's kind with the prior of a fit."""
         shapes = self.kind.prior_shapes(self.sizes.n_features, self.options)
         prior = {name: corpus[f"prior_{name}"] for name in shapes}
         return self.kind(self.sizes.n_features, self.options, prior)
+
+    @staticmethod
+    def join(data: Any, nodes: Any) -> Any:
+        raise NotImplementedError  # `check_nodes` has refused it
+
+    @classmethod
+    def check_nodes(cls, config: FitConfig) -> None:
+        raise ParameterError("family", "must be lda on several nodes", config.family)
+
+    def rows(self, corpus: Arrays, block: int) -> slice:
+        return slice(0)
 
     def check_data(self, data: Points) -> None:
         means = self.options.means
@@ -192,6 +238,8 @@ class Mixture:
         """Parts of a chunk after each of which the parameters at hand are rewritten."""
         s = self.sizes
         parts = s.shard_points[worker] // LEAST_POINTS
+        if self.first_near < self.config.n_passes:  # a point takes less time
+            parts = min(parts, 2 * s.shard_points[worker] // self.K)
         if s.is_sparse:
             parts = s.shard_values[worker] // (LEAST_VALUES * self.n_statistics)
         return max(1, min(PARTS // s.n_workers, parts // s.n_blocks))
@@ -227,6 +275,24 @@ class Mixture:
                 "gains of its components; log-sum-exp, entropy and KL of its points",
             ),
         ]  # fmt: skip
+        if self.moves:
+            home = f"home, {rest}"
+            specs += [
+                ArraySpec("lean", (rows, K), self.dtype, "home; owners", "everyone, at rest",
+                          "by how much a component's new half scores better"),
+                ArraySpec("gains", (2, K), np.float64, "owners, at rest", home,
+                          "what a split and a merge change of the bound"),
+                ArraySpec("partner", (K,), np.int32, "owners, at rest", "everyone, at rest",
+                          "what each component is best merged into"),
+                ArraySpec("mixing", (P, 2, K), np.float64, "worker p its part, at rest", home,
+                          "what that changes of the entropy"),
+                ArraySpec("moves", (2, K), np.int32, home, "everyone, at rest",
+                          "what is merged into which, and which become new halves"),
+            ]  # fmt: skip
+        if self.kept is not None:
+            shape, text = (K, self.n_near), "neighbours of each component"
+            own = "the owner of a component, at rest"
+            specs.append(ArraySpec("near", shape, np.int32, own, "everyone", text))
         if self.config.deterministic:
             text = "theta as it was when the pass began"
             shape = (rows, K)
@@ -244,10 +310,16 @@ class Mixture:
     def scratch_bytes(self, largest_block: int) -> int:
         item, s, T = np.dtype(self.dtype).itemsize, self.sizes, self.n_statistics
         rows = tile_rows(T, self.K, item, s.is_sparse)
-        tile = rows * (2 * self.K + (0 if s.is_sparse else T))
+        tile = rows * (self.K + (0 if s.is_sparse else 2 * T + 1))
         theta = (1 + T) * self.K * (1 if s.is_sparse else 2)
+        kept = 0
+        if self.kept is not None:
+            kept = 8 * rows * self.kept + 16 * self.K
+            if not s.is_sparse:
+                kept += 8 * (1 + T) * self.K
         # What `expect` needs for a block, in float64.
-        return item * (tile + theta + (1 + T) * largest_block) + 8 * 5 * T * largest_block
+        expected = 8 * 5 * T * largest_block
+        return item * (tile + theta + (1 + T) * largest_block) + kept + expected
 
     def initialise(self, corpus: Arrays, shared: Arrays) -> None:
         starts.prepare(self.config)
@@ -268,6 +340,8 @@ class Mixture:
         shared["theta"][0], shared["theta"][1:] = constant, theta
         yield "assign"
         yield from self._settle()
+        if self.first_near == 0:
+            yield "near"
 
     def _settle(self) -> Generator[str, bool, None]:
         """Statistics from z, exactly, and the best parameters for them."""
@@ -276,20 +350,40 @@ class Mixture:
         yield "refresh"
 
     def next_rest(self, n_passes: int) -> int | None:
-        # Lemma 1 moves nothing from one block to another: they regroup.
-        return n_passes + 1 if self.options.strict else None
+        if self.options.strict:  # Lemma 1 moves nothing from one block to another: they regroup
+            return n_passes + 1
+        least, found = n_passes + 1, []
+        if self.moves:
+            found.append(next(n for n in itertools.count(least) if is_due(n)))
+        if self.first_near < self.config.n_passes:
+            since = max(0, least - self.first_near)
+            found.append(self.first_near + -(-since // ALL_EVERY) * ALL_EVERY)
+        return min(found, default=None)
 
     def at_rest(
         self, held: Any, arrays: Arrays, shared: Arrays, n_passes: int, judge: Judge | None
     ) -> Generator[str | int, bool, dict[str, int]]:
-        fresh = shuffled(np.arange(self.K), self.config.seed, self.K, n_passes)
-        for lo, hi in zip(self.block_bounds[:-1], self.block_bounds[1:], strict=True):
-            shared["members"][lo:hi] = np.sort(fresh[lo:hi])
-        yield "refresh"
-        return {}
+        made: dict[str, int] = {}
+        if self.options.strict:
+            fresh = shuffled(np.arange(self.K), self.config.seed, self.K, n_passes)
+            for lo, hi in zip(self.block_bounds[:-1], self.block_bounds[1:], strict=True):
+                shared["members"][lo:hi] = np.sort(fresh[lo:hi])
+            yield "refresh"
+            return made
+        yield from self._settle()
+        if self.moves and is_due(n_passes):
+            made = yield from script(self, held, arrays, shared, n_passes)
+            yield from self._settle()
+        if self.is_near(n_passes) and not self.is_near(n_passes - 1):
+            yield "near"
+        return made
 
     def ending(self, n_passes: int, held: Any, arrays: Mapping[str, Arrays]) -> dict[str, Any]:
-        return {}
+        if self.kept is None:
+            return {}
+        near = any(self.is_near(n) for n in range(n_passes))
+        kind = self.make_kind(arrays["corpus"])
+        return {"scored": "near" if near else "all", "left_out": left_out(self, kind, held, arrays)}
 
     def evaluate(self, shared: Arrays, n_passes: int) -> Generator[str, bool, Bound]:
         yield from self._settle()
@@ -319,4 +413,5 @@ class Mixture:
     def worker(
         self, worker: int, corpus: Arrays, shared: Arrays, shards: Sequence[Arrays], beat: Any
     ) -> Worker:
-        return Worker(self, worker, corpus, shared, shards, beat)
+        made = Worker if self.kept is None else KeptWorker
+        return made(self, worker, corpus, shared, shards, beat)

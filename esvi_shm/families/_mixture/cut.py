@@ -46,11 +46,14 @@ def options_of(config: FitConfig) -> MixtureOptions:
 
 
 class HeldPoints:
-    """The points of a fit, read back from its shards, in its coordinates and order."""
+    """The points of a fit, read back from its shards, in its coordinates and order.
 
-    def __init__(self, points: Points, rows: Any) -> None:
+    `states` are the workers' own arrays, to be read at rest.
+    """
+
+    def __init__(self, points: Points, rows: Any, states: list[Arrays]) -> None:
         self.name, self.n_points, self.n_features = points.name, points.n_points, points.n_features
-        self.rows = rows
+        self.rows, self.states = rows, states
 
 
 class Cut:
@@ -80,7 +83,7 @@ class Cut:
         if self.features is not None:
             values = np.diff(self.features.indptr[self.bounds]).tolist()
         self.sizes = Sizes(
-            P, B, points.n_features, points.is_sparse,
+            P, B, 1, points.n_features, points.is_sparse,
             tuple(np.diff(self.bounds).tolist()), tuple(values),
         )  # fmt: skip
         self.largest_block = -(-config.n_topics // B)
@@ -141,7 +144,8 @@ class Cut:
                 shard["index"][:] = self.features.indices[ptr[lo] : ptr[hi]]
                 shard["value"][:] = self.features.data[ptr[lo] : ptr[hi]]
         self.features = None
-        return HeldPoints(data, _rows_of(shards, self.bounds, self.sizes))
+        states = [arrays[f"state_{p}"] for p in range(self.sizes.n_workers)]
+        return HeldPoints(data, _rows_of(shards, self.bounds, self.sizes), states)
 
 
 def _rows_of(shards: list[Arrays], bounds: np.ndarray, sizes: Sizes) -> Any:

@@ -2,139 +2,93 @@
 
 import numpy as np
 
-from esvi_shm.compile import kernel
+from esvi_shm.compile import FASTMATH, kernel
 from esvi_shm.shared.atomics import fence, load_acquire, store_release
 from esvi_shm.shared.ring import LINE_WORDS
-from esvi_shm.special import digamma, exp_negative, log, log_gamma
+from esvi_shm.special import digamma, exp2_32, exp_negative, log, log_gamma
 
 #: Mass of a point on the components at hand below which it is left alone (strict form).
 LEAST_MASS = 1e-12
 
 
+#: Shares of a point below 2**-CUT are taken to be 0, so that no product meets subnormal numbers.
+CUT = 100.0
+_LOG2_E = np.float32(1.0 / np.log(2.0))
+#: Scores are finite, and only then is a search for the largest of a row vector code.
+_FINITE = FASTMATH | {"nnan"}
+
+
+@kernel(fastmath=_FINITE)
+def largest_of(row, lo, hi):
+    """``row[lo:hi].max()`` of finite numbers."""
+    largest = row[lo]
+    for j in range(lo + 1, hi):
+        largest = max(largest, row[j])
+    return largest
+
+
 @kernel
-def respond(u, z, change, columns, hard):
+def exp_from(row, largest):
+    """``row = exp(row - largest)`` in place, in float32; the sum."""
+    total = np.float32(0.0)
+    for j in range(row.shape[0]):
+        y = np.float32(row[j] - largest) * _LOG2_E
+        # Computed in any case: a branch would keep the loop scalar.
+        e = exp2_32(max(y, np.float32(-CUT)))
+        e = e if y > np.float32(-CUT) else np.float32(0.0)
+        row[j] = e
+        total += e
+    return total
+
+
+@kernel
+def respond(u, z, columns, hard):
     """Responsibilities of some points: softmax of each row of scores, times the mass it had.
 
-    Equivalent to ``new = mass * softmax(u); change = new - old; old = new`` (Lemma 1), with the
-    mass ``z[:, columns].sum(1)``; where `columns` is empty, all components with mass 1. `hard`: all
-    of it to the best one, at a start.
+    Equivalent to ``new = mass * softmax(u); u = new - old; old = new`` (Lemma 1), with the mass
+    ``z[:, columns].sum(1)``; where `columns` is empty, all components with mass 1. `hard`: all of
+    it to the best one, at a start.
 
     Parameters
     ----------
-    u : float array, shape (n, k); used up
+    u : float array, shape (n, k); afterwards what has changed
     z : float32 array, shape (n, K)
-    change : float array, shape (n, k); written
     columns : int64 array, shape (k,) or (0,)
+    hard : bool
     """
     n, k = u.shape
     some = len(columns) > 0
     for i in range(n):
+        row, held = u[i], z[i]
         mass = 1.0
         if some:
             mass = 0.0
             for j in range(k):
-                mass += z[i, columns[j]]
+                mass += held[columns[j]]
             if mass < LEAST_MASS:
                 for j in range(k):
-                    change[i, j] = 0.0
+                    row[j] = 0.0
                 continue
-        row = u[i]
-        largest, best = row[0], 0
-        for j in range(1, k):
-            if row[j] > largest:
-                largest, best = row[j], j
-        total = 0.0
+        largest = largest_of(row, 0, k)
         if hard:
+            only = False
             for j in range(k):
-                row[j] = 0.0
-            row[best] = 1.0
-            total = 1.0
+                is_best = row[j] == largest and not only
+                only = only or is_best
+                row[j] = 1.0 if is_best else 0.0
+            scale = np.float32(mass)
+        else:
+            scale = np.float32(mass / exp_from(row, largest))
+        if some:
+            for j in range(k):
+                new = np.float32(row[j] * scale)
+                row[j] = new - held[columns[j]]
+                held[columns[j]] = new
         else:
             for j in range(k):
-                e = exp_negative(np.float64(row[j] - largest))
-                total += e
-                row[j] = e
-        scale = mass / total
-        for j in range(k):
-            at = columns[j] if some else j
-            new = np.float32(row[j] * scale)
-            change[i, j] = new - z[i, at]
-            z[i, at] = new
-
-
-@kernel
-def respond_top(u, ids, z, change, hard):
-    """The same over all components, with the C largest responsibilities of each point kept.
-
-    Of all z with at most C components the best are those of the C largest scores, divided by their
-    sum: so the bound rises as it does with all.
-
-    Parameters
-    ----------
-    u : float array, shape (n, K)
-    ids : int32 array, shape (n, C)
-    z : float32 array, shape (n, C)
-    change : float array, shape (n, K); written
-    hard : bool
-    """
-    n, k = u.shape
-    C = ids.shape[1]
-    for i in range(n):
-        for j in range(k):
-            change[i, j] = 0.0
-        for c in range(C):
-            change[i, ids[i, c]] -= z[i, c]
-        row, heap = u[i], ids[i]
-        # A heap of the C largest, the least of them on top.
-        for c in range(C):
-            heap[c] = c
-        for c in range(C // 2 - 1, -1, -1):
-            _sink(row, heap, c)
-        for j in range(C, k):
-            if row[j] > row[heap[0]]:
-                heap[0] = j
-                _sink(row, heap, 0)
-        best = heap[0]
-        for c in range(1, C):
-            if row[heap[c]] > row[best]:
-                best = heap[c]
-        total = 0.0
-        for c in range(C):
-            e = exp_negative(np.float64(row[heap[c]] - row[best]))
-            if hard:
-                e = 1.0 if heap[c] == best else 0.0
-            total += e
-            z[i, c] = e
-        for c in range(C):
-            z[i, c] /= total
-            change[i, heap[c]] += z[i, c]
-
-
-@kernel
-def _sink(row, heap, at):
-    """Move an entry of a heap, ordered by `row`, down to its place."""
-    moved, n = heap[at], heap.shape[0]
-    while True:
-        child = 2 * at + 1
-        if child >= n:
-            break
-        if child + 1 < n and row[heap[child + 1]] < row[heap[child]]:
-            child += 1
-        if row[heap[child]] >= row[moved]:
-            break
-        heap[at] = heap[child]
-        at = child
-    heap[at] = moved
-
-
-@kernel
-def spread(ids, z, out):
-    """The kept responsibilities of some points as rows of all components."""
-    for i in range(out.shape[0]):
-        for j in range(out.shape[1]):
-            out[i, j] = 0.0
-        for c in range(ids.shape[1]):
-            out[i, ids[i, c]] += z[i, c]
+                new = np.float32(row[j] * scale)
+                row[j] = new - held[j]
+                held[j] = new
 
 
 @kernel
@@ -147,9 +101,7 @@ def sum_bounds(u, z):
     n, k = u.shape
     total, entropy, gap = 0.0, 0.0, 0.0
     for i in range(n):
-        largest = u[i, 0]
-        for j in range(1, k):
-            largest = max(largest, u[i, j])
+        largest = largest_of(u[i], 0, k)
         mass, held = 0.0, 0.0
         for j in range(k):
             mass += exp_negative(np.float64(u[i, j] - largest))

@@ -12,8 +12,9 @@ if TYPE_CHECKING:
 
 #: seeded: k-means++ on a sample; random: random points.
 STARTS = ("seeded", "random")
-#: Points that k-means++ chooses from: for each component, and at least.
-SAMPLE_PER_COMPONENT, LEAST_SAMPLE = 10, 2000
+#: Points that k-means++ chooses from: for each component, at least, at most (for its time grows by
+#: both), and for each component even then.
+SAMPLE_PER_COMPONENT, LEAST_SAMPLE, MOST_SAMPLE, LEAST_PER_COMPONENT = 10, 2000, 20_000, 2
 
 
 def prepare(config: FitConfig) -> None:
@@ -44,7 +45,8 @@ def choose_seeds(
     else:
         from sklearn.cluster import kmeans_plusplus
 
-        size = min(held.n_points, max(LEAST_SAMPLE, SAMPLE_PER_COMPONENT * K))
+        size = min(max(LEAST_SAMPLE, SAMPLE_PER_COMPONENT * K), MOST_SAMPLE)
+        size = min(held.n_points, max(size, LEAST_PER_COMPONENT * K))
         sample = random.choice(held.n_points, size, replace=False)
         spread = kind.spread(held.rows(sample))
         _, places = kmeans_plusplus(spread, K, random_state=int(random.integers(2**31)))

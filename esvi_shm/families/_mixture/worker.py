@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from esvi_shm.families._mixture import kernels
+from esvi_shm.families._mixture.mover import Mover, as_slice
 from esvi_shm.families.contract import Arrays
 from esvi_shm.shared.ring import LINE_WORDS
 
@@ -28,7 +29,7 @@ if TYPE_CHECKING:
 TILE_BYTES, MOST_ROWS = 2**22, 1024
 #: Tries to copy a block whole before the old copy is kept.
 TRIES = 64
-_NO_COLUMNS = np.empty(0, np.int64)
+NO_COLUMNS = np.empty(0, np.int64)
 
 
 def tile_rows(n_statistics: int, n_components: int, item: int, is_sparse: bool) -> int:
@@ -37,7 +38,7 @@ def tile_rows(n_statistics: int, n_components: int, item: int, is_sparse: bool) 
     return max(16, min(TILE_BYTES // row, MOST_ROWS))
 
 
-class Worker:
+class Worker(Mover):
     """A mixture's part in one worker process; see `families.contract.FamilyWorker`."""
 
     def __init__(
@@ -52,7 +53,6 @@ class Worker:
         self.model, self.p, self.shared, self.beat = model, worker, shared, beat
         self.kind, self.K, self.shard = model.make_kind(corpus), model.K, shards[worker]
         self.z, self.chunks = self.shard["z"], self.shard["chunk_bounds"]
-        self.ids = self.shard.get("ids")
         self.pending, self.statistics = shared["pending"][worker], shared["statistics"]
         self.versions = shared["versions"].reshape(-1)
         self.own_blocks = range(worker, model.sizes.n_blocks, model.sizes.n_workers)
@@ -62,8 +62,9 @@ class Worker:
         self.theta = np.zeros((1 + T, self.K), dtype)
         self.seen = np.full(model.sizes.n_blocks, -1, np.int64)
         self.scores = np.empty((self.rows, self.K), dtype)
-        self.change = np.empty((self.rows, self.K), dtype)
-        self.products = np.empty((0 if model.sizes.is_sparse else T, self.K), dtype)
+        # 1 and t(x) of dense points: so constants and counts are part of the products.
+        self.features = np.ones((0 if model.sizes.is_sparse else self.rows, 1 + T), dtype)
+        self.products = np.empty((0 if model.sizes.is_sparse else 1 + T, self.K), dtype)
         widest = int(np.diff(model.block_bounds).max())
         self.buffer = np.empty((1 + T, widest), dtype)
         self.pass_ = -1
@@ -76,7 +77,7 @@ class Worker:
         model = self.model
         if model.config.deterministic and pass_ != self.pass_:
             self.theta[:] = self.shared["snapshot"]
-            self.pass_ = pass_
+        self.pass_ = pass_
         columns = model.columns(self.shared, block)
         self._merge(block, columns)
         lo, hi = (int(i) for i in self.chunks[block : block + 2])
@@ -84,7 +85,7 @@ class Worker:
         for first, last in zip(cuts[:-1].tolist(), cuts[1:].tolist(), strict=True):
             if not (model.config.deterministic or model.options.strict):
                 self._look_at_others(block)
-            self._update(first, last, columns if model.options.strict else _NO_COLUMNS)
+            self._update(first, last, columns if model.options.strict else NO_COLUMNS)
             self._merge(block, columns)
 
     def _look_at_others(self, block: int) -> None:
@@ -103,14 +104,14 @@ class Worker:
 
     def _merge(self, block: int, columns: np.ndarray) -> None:
         """Pending statistics of a block at hand into its statistics; its parameters anew."""
-        pending, at = self.pending, _as_slice(columns)
+        pending, at = self.pending, as_slice(columns)
         self.statistics[:, at] += pending[:, at]
         pending[:, at] = 0.0
         self._rewrite(block, columns)
 
     def _rewrite(self, block: int, columns: np.ndarray) -> float:
         """E[theta] and E[g] of a block from its statistics; their share of the bound."""
-        at = _as_slice(columns)
+        at = as_slice(columns)
         own = self.statistics[:, at]
         n = np.maximum(own[0], 0.0)  # of nothing, rounding may leave less
         found = self.kind.expect(n, own[1:])
@@ -127,17 +128,24 @@ class Worker:
             self.beat[0] += 1
             yield lo, min(lo + self.rows, last)
 
+    def _features(self, lo: int, hi: int) -> Any:
+        """1 and t(x) of some points; None of sparse ones."""
+        if self.model.sizes.is_sparse:
+            return None
+        features = self.features[: hi - lo]
+        features[:, 1:] = self.kind.features(self.shard["x"][lo:hi])
+        return features
+
     def _score(self, lo: int, hi: int, theta: np.ndarray) -> tuple[Any, np.ndarray]:
-        """t(x) of some points (None of sparse ones), and u = t(x) E[theta] + constant."""
+        """What `_features` gives of some points, and u = t(x) E[theta] + constant."""
         k = theta.shape[1]
         u = self.scores[: hi - lo] if k == self.K else np.empty((hi - lo, k), theta.dtype)
-        if self.model.sizes.is_sparse:
+        features = self._features(lo, hi)
+        if features is None:
             s = self.shard
             kernels.sparse_scores(s["ptr"], s["index"], s["value"], lo, hi, theta[1:], theta[0], u)
-            return None, u
-        features = self.kind.features(self.shard["x"][lo:hi])
-        np.matmul(features, theta[1:], out=u)
-        u += theta[0]
+        else:
+            np.matmul(features, theta, out=u)
         return features, u
 
     def _update(self, first: int, last: int, columns: np.ndarray, hard: bool = False) -> None:
@@ -145,29 +153,25 @@ class Worker:
         theta = self.theta if not len(columns) else np.ascontiguousarray(self.theta[:, columns])
         for lo, hi in self._tiles(first, last):
             features, u = self._score(lo, hi, theta)
-            change = self.change[: hi - lo] if not len(columns) else np.empty_like(u)
-            if self.ids is None:
-                kernels.respond(u, self.z[lo:hi], change, columns, hard)
-            else:
-                kernels.respond_top(u, self.ids[lo:hi], self.z[lo:hi], change, hard)
-            self._add(lo, hi, features, change, columns)
+            kernels.respond(u, self.z[lo:hi], columns, hard)
+            self._add(lo, hi, features, u, columns)
 
     def _add(
         self, lo: int, hi: int, features: Any, change: np.ndarray, columns: np.ndarray
     ) -> None:
         """pending += (z_new - z_old)' t(X)."""
-        at: Any = _as_slice(columns) if len(columns) else slice(None)
-        self.pending[0, at] += change.sum(axis=0, dtype=np.float64)
+        at: Any = as_slice(columns) if len(columns) else slice(None)
         if features is None:
             s = self.shard
+            self.pending[0, at] += change.sum(axis=0, dtype=np.float64)
             kernels.sparse_statistics(
                 s["ptr"], s["index"], s["value"], lo, hi, change, self.pending, columns
             )
         elif len(columns):
-            self.pending[1:, at] += features.T @ change
+            self.pending[:, at] += features.T @ change
         else:
             np.matmul(features.T, change, out=self.products)
-            self.pending[1:] += self.products
+            self.pending += self.products
 
     def command(self, name: str) -> None:
         self.pass_ = -1
@@ -176,32 +180,22 @@ class Worker:
     def _command_assign(self) -> None:
         """z by the best component under the theta that home has written."""
         self.theta[:] = self.shared["theta"]
-        self._update(0, len(self.z), _NO_COLUMNS, hard=True)
+        self._update(0, len(self.z), NO_COLUMNS, hard=True)
 
     def _command_sum(self) -> None:
         """This worker's statistics from its z, exactly; for `settle`."""
         self.pending[:] = 0.0
         for lo, hi in self._tiles(0, len(self.z)):
-            features = None
-            if not self.model.sizes.is_sparse:
-                features = self.kind.features(self.shard["x"][lo:hi])
-            change = self.change[: hi - lo]
-            self._spread(lo, hi, change)
-            self._add(lo, hi, features, change, _NO_COLUMNS)
-
-    def _spread(self, lo: int, hi: int, out: np.ndarray) -> None:
-        """The z of some points, all components."""
-        if self.ids is None:
-            out[:] = self.z[lo:hi]
-        else:
-            kernels.spread(self.ids[lo:hi], self.z[lo:hi], out)
+            features = self._features(lo, hi)
+            z = self.z[lo:hi].astype(self.theta.dtype, copy=False)
+            self._add(lo, hi, features, z, NO_COLUMNS)
 
     def _command_settle(self) -> None:
         """Statistics of this worker's blocks from all workers' sums; their share of the bound."""
         gain = 0.0
         for block in self.own_blocks:
             columns = self.model.columns(self.shared, block)
-            at = _as_slice(columns)
+            at = as_slice(columns)
             self.statistics[:, at] = self.shared["pending"][:, :, at].sum(axis=0)
             gain += self._rewrite(block, columns)
         self.shared["bound_parts"][self.p, 0] = gain
@@ -216,13 +210,8 @@ class Worker:
         sums = np.zeros(3)
         for lo, hi in self._tiles(0, len(self.z)):
             _, u = self._score(lo, hi, self.theta)
-            z = self.change[: hi - lo]
-            self._spread(lo, hi, z)
-            sums += kernels.sum_bounds(u, z)
+            sums += self._sum_bounds(u, lo, hi)
         self.shared["bound_parts"][self.p, 1:] = sums
 
-
-def _as_slice(columns: np.ndarray) -> Any:
-    """The same columns as a slice where they lie side by side: a view, not a copy."""
-    first, last = int(columns[0]), int(columns[-1])
-    return slice(first, last + 1) if last - first + 1 == len(columns) else columns
+    def _sum_bounds(self, u: np.ndarray, lo: int, hi: int) -> Any:
+        return kernels.sum_bounds(u, self.z[lo:hi])

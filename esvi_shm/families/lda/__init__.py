@@ -21,6 +21,7 @@ import numpy as np
 from esvi_shm.config import FitConfig, prior_vector
 from esvi_shm.corpus.corpus import Corpus
 from esvi_shm.corpus.held import AnyCorpus
+from esvi_shm.corpus.part import join
 from esvi_shm.families.contract import Arrays, Bound, Judge
 from esvi_shm.families.lda import (
     bound,
@@ -31,6 +32,7 @@ from esvi_shm.families.lda import (
     repair,
     starts,
     tiling,
+    totals,
     toy,
 )
 from esvi_shm.families.lda.cut import Sizes
@@ -50,14 +52,14 @@ class Learned:
     word_ids : int32 array, shape (V,)
         The word of each row of lambda.
     lambda_rows : float32 array, shape (V, K)
-    gamma_shards : list of float32 arrays, shapes (D_p, K)
+    of_units : list of float32 arrays, shapes (D_p, K)
     alpha, eta : float64 arrays, shapes (K,) and (V,)
         In the order of the topics and of the vocabulary.
     """
 
     word_ids: np.ndarray
     lambda_rows: np.ndarray
-    gamma_shards: list[np.ndarray]
+    of_units: list[np.ndarray]
     alpha: np.ndarray
     eta: np.ndarray
 
@@ -73,19 +75,27 @@ class Model:
     storages = staticmethod(options.storages)
     commands: Sequence[str] = (
         "corpus_topics",
-        "fold_in",
-        "fold_in_longer",
-        "refold",
+        "unfold",
+        "unfold_again",
+        "sweep",
+        "last_sweep",
         "random_phi",
         "sum_documents",
-        "sum_words",
+        "clear_words",
+        "add_words",
         "sum_under_alpha",
         "sum_under_eta",
         "take_priors",
-        "bound",
+        "bound_own",
+        "bound_pairs",
         "tidy",
         *repair.COMMANDS,
     )
+    tours = ("sweep", "last_sweep", "add_words", "bound_pairs")
+    travels = ("lambda_",)
+    contributes = "pi"
+    join = staticmethod(join)
+    check_nodes = staticmethod(options.check_nodes)
 
     @staticmethod
     def n_units(data: Corpus) -> int:
@@ -97,7 +107,7 @@ class Model:
             # The words are cut into as many blocks, which are dealt to the workers at rests.
             n_blocks = config.n_blocks or cut.choose_n_groups(n_workers)
             return min(n_blocks, data.n_words, config.n_topics)
-        return min(config.n_blocks or cut.choose_n_blocks(data, n_workers), data.n_words)
+        return min(config.n_blocks or cut.choose_n_blocks(data.whole, n_workers), data.n_words)
 
     def work(self, shard: Arrays) -> np.ndarray:
         pairs = np.diff(shard["row_ptr"][shard["block_row_ptr"]])
@@ -105,6 +115,10 @@ class Model:
             n_pairs, parts = int(pairs.sum()), np.arange(len(pairs) + 1)
             return np.maximum(np.diff(n_pairs * parts // len(pairs)), min(n_pairs, 1))
         return pairs
+
+    def rows(self, corpus: Arrays, block: int) -> slice:
+        first, last = corpus["block_bounds"][block : block + 2].tolist()
+        return slice(first, last)
 
     def check_data(self, data: Corpus) -> None:
         _given.check_words(self.config, data)
@@ -134,11 +148,13 @@ class Model:
                 "Dirichlet parameters of the topics, a row per word; point topics during a start",
             ),
             ArraySpec(
-                "pi", (P, K), np.float64, "worker p its row, at the end of a visit", every,
+                "pi", (P + (s.n_nodes > 1), K), np.float64,
+                "worker p its row, at the end of a visit; home the last one, for other nodes",
+                every,
                 "column sums of lambda_ - eta, by the worker whose documents they come from",
             ),
             ArraySpec(
-                "pi_snapshot", (P, K), np.float64, "home, between passes",
+                "pi_snapshot", (P + (s.n_nodes > 1), K), np.float64, "home, between passes",
                 "all workers of a deterministic fit", "pi as it was when the pass began",
             ),
             ArraySpec("alpha", (K,), np.float64, rest, every, "prior of the documents"),
@@ -219,8 +235,7 @@ class Model:
         config = replace(self.config, seed=self.config.start_seed(restart))
         shared["start_seed"][0] = config.seed
         yield from starts.find(config.start).start(config, held, arrays, shared)
-        yield "sum_documents"
-        yield "sum_words"
+        yield from totals.sum_up(shared)
         self.begin_pass(shared)
 
     def next_rest(self, n_passes: int) -> int | None:
@@ -245,7 +260,7 @@ class Model:
             sample = left_out.draw(self.sizes.n_documents, self.config.seed)
             shard = np.searchsorted(arrays["corpus"]["document_bounds"], sample, "right") - 1
             first = arrays["corpus"]["document_bounds"][shard]
-            gamma = [learned.gamma_shards[p][d] for p, d in zip(shard, sample - first, strict=True)]
+            gamma = [learned.of_units[p][d] for p, d in zip(shard, sample - first, strict=True)]
             found["active_left_out"] = left_out.measure(
                 held, sample, np.stack(gamma), learned.lambda_rows, np.argsort(learned.word_ids),
                 learned.alpha, learned.eta, tolerance,
@@ -263,9 +278,8 @@ class Model:
         if n_passes in self.config.refold_after:
             # It frees documents that are stuck in their first topics.
             self.begin_pass(shared)
-            yield "refold"
-            yield "sum_documents"
-            yield "sum_words"
+            yield from totals.fold_in("unfold_again", totals.REFOLD_SWEEPS)
+            yield from totals.sum_up(shared)
         learning = self.config.learn_priors != "none"
         if learning and n_passes == self._next_learning(n_passes - 1):
             decides = judge if self.schedule.cvb0(n_passes - 1) else None
@@ -282,17 +296,17 @@ class Model:
     def evaluate(self, shared: Arrays, n_passes: int) -> Generator[str, bool, Bound]:
         if self.meets:
             yield "tidy"
-        yield "sum_documents"
-        yield "sum_words"
-        yield "bound"
-        pi = shared["pi"].sum(axis=0) + shared["eta"].sum()
+        pi = yield from totals.sum_up(shared)
+        yield "bound_own"
+        yield "bound_pairs"
+        shared["bound_parts"][:, bound.ENTROPY] = shared["entropy"].sum(axis=1)
+        parts = yield from totals.everywhere(shared["bound_parts"])
         return bound.combine(
-            shared["bound_parts"],
-            float(shared["entropy"].sum()),
+            parts,
             shared["alpha"],
             shared["eta"],
-            pi,
-            self.sizes.n_documents,
+            pi + shared["eta"].sum(),
+            self.sizes.n_documents_in_all,
             self.schedule.cvb0(max(n_passes - 1, 0)),
             self.schedule.power(max(n_passes - 1, 0)),
         )

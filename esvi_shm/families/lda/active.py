@@ -35,6 +35,7 @@ from esvi_shm.families.lda.tiling import (
 from esvi_shm.families.lda.update import (
     FLUSH_ROWS,
     FLUSH_WORDS,
+    count_pairs,
     entropy,
     flush_moved,
     phi_by_logs_into,
@@ -142,6 +143,7 @@ def _sweep(shard, block, gamma, lambda_, phi_doc, rule, want_entropy, scratch, l
     for k in range(n_topics):
         all_factors += topic_factor[k]
     spill, more = np.zeros(0), np.zeros((0, 0))
+    since = np.zeros(n_words, np.int32)
     bound = 0.0
     first_row, last_row = shard.block_row_ptr[block], shard.block_row_ptr[block + 1]
     n_next = 0
@@ -151,7 +153,8 @@ def _sweep(shard, block, gamma, lambda_, phi_doc, rule, want_entropy, scratch, l
         if r > first_row and (r - first_row) % FLUSH_ROWS == 0:
             if spill.shape[0] == 0:
                 spill = np.zeros(TILE * n_tiles)
-            _flush_sums(rows, n_tiles, spill)
+            count_pairs(shard, first_word, r, since)
+            _flush_sums(rows, table, width, n_tiles, since, spill)
         scratch.beat[0] += 1
         d = row_doc[r]
         own = lists.own[r % 2]
@@ -294,13 +297,19 @@ def _sweep(shard, block, gamma, lambda_, phi_doc, rule, want_entropy, scratch, l
 
 
 @kernel
-def _flush_sums(rows, n_tiles, spill):
-    """Add beta times the running sums to the float64 sums of each tile; start the sums at 0."""
-    for t in range(1, n_tiles):
-        for lane in range(TILE):
-            at = 2 * TILE * t + lane
-            spill[TILE * t + lane] += np.float64(rows[at]) * np.float64(rows[at + TILE])
-            rows[at + TILE] = 0.0
+def _flush_sums(rows, table, width, n_tiles, since, spill):
+    """As `update.flush_sums`, of each tile of a word."""
+    n_words = since.shape[0]
+    for i in range(n_words):
+        if since[i] < FLUSH_ROWS:
+            continue
+        since[i] = 0
+        last = table[2 * width * (i + 1) + 1] if i + 1 < n_words else n_tiles
+        for t in range(table[2 * width * i + 1], last):
+            for lane in range(TILE):
+                at = 2 * TILE * t + lane
+                spill[TILE * t + lane] += np.float64(rows[at]) * np.float64(rows[at + TILE])
+                rows[at + TILE] = 0.0
 
 
 @kernel

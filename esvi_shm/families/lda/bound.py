@@ -37,7 +37,7 @@ from esvi_shm.special import digamma, exp_negative, log, log_gamma
 
 #: Columns of the workers' rows of partial sums.
 PAIRS, DOCUMENTS_LNB, DOCUMENTS_GAP, DOCUMENTS_NLOGN, WORDS_LNB, WORDS_GAP, WORDS_NLOGN = range(7)
-N_PARTS = 7
+ENTROPY, N_PARTS = 7, 8
 
 
 @kernel
@@ -173,8 +173,7 @@ def words_part(lambda_, first, last, eta, digamma_pi):
 
 
 def combine(
-    parts: np.ndarray,
-    entropy: float,
+    total: np.ndarray,
     alpha: np.ndarray,
     eta: np.ndarray,
     pi: np.ndarray,
@@ -182,13 +181,13 @@ def combine(
     cvb0: bool,
     power: float,
 ) -> Bound:
-    """The bounds and the objective from the workers' parts.
+    """The bounds and the objective from the sum of the workers' parts.
 
     Parameters
     ----------
-    parts : float64 array, shape (P, N_PARTS)
-    entropy : float
-        H; nan where it is not known, and then `elbo_f` and the objective are nan.
+    total : float64 array, shape (N_PARTS,)
+        `ENTROPY`, which is H, may be nan where it is not known, and then `elbo_f` and the objective
+        are nan.
     alpha, eta, pi : float64 arrays, shapes (K,), (V,), (K,)
     n_documents : int
     cvb0 : bool
@@ -197,8 +196,7 @@ def combine(
         Of the last updates. phi proportional to (theta beta)**power is the best one for an
         objective in which its entropy weighs 1 / power.
     """
-    total = parts.sum(axis=0)
-    n_topics = len(alpha)
+    entropy, n_topics = float(total[ENTROPY]), len(alpha)
     lnb_alpha = sum(map(lgamma, alpha)) - lgamma(float(alpha.sum()))
     values, counts = np.unique(eta, return_counts=True)
     lnb_eta = sum(n * lgamma(x) for x, n in zip(values, counts, strict=True)) - lgamma(

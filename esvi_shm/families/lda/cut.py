@@ -12,10 +12,11 @@ from itertools import pairwise
 
 import numpy as np
 
-from esvi_shm.compile import kernel
 from esvi_shm.config import FitConfig
+from esvi_shm.corpus import _rows
 from esvi_shm.corpus.corpus import Corpus
 from esvi_shm.corpus.held import HeldCorpus
+from esvi_shm.corpus.part import HeldPart, Part, Whole
 from esvi_shm.corpus.shard import (
     Shard,
     assign_blocks,
@@ -49,7 +50,10 @@ BYTES_A_WORD = 40
 
 @dataclass(frozen=True)
 class Sizes(contract.Sizes):
-    """The sizes of one fit; per shard in order of the workers."""
+    """The sizes of one fit; per shard in order of the workers.
+
+    `n_documents` are those of this node, from `first_document` on of `n_documents_in_all`.
+    """
 
     n_documents: int
     n_words: int
@@ -57,10 +61,12 @@ class Sizes(contract.Sizes):
     shard_pairs: tuple[int, ...]
     shard_rows: tuple[int, ...]
     shard_words: tuple[int, ...]
+    n_documents_in_all: int
+    first_document: int
 
 
-def choose_n_blocks(corpus: Corpus, n_workers: int) -> int:
-    """The number of blocks that suits a corpus."""
+def choose_n_blocks(corpus: Corpus | Whole, n_workers: int) -> int:
+    """The number of blocks that suits a corpus, and so many workers in all."""
     for_rows = min(corpus.n_pairs // (PAIRS_A_ROW * max(corpus.n_documents, 1)), MOST_FOR_ROWS)
     for_workers = BLOCKS_PER_WORKER * n_workers if n_workers > 1 else 1
     # At B blocks of V / B words, P x V x 4 / B^2 rows of scratch go with the next block, D come.
@@ -89,7 +95,7 @@ class Cut:
         assert P is not None and B is not None
         what = f"{corpus.name}: the order of {corpus.n_words} words"
         check_memory(BYTES_A_WORD * corpus.n_words, what)
-        self.word_order, self.block_bounds = assign_blocks(corpus.pairs_per_word(), B)
+        self.word_order, self.block_bounds = assign_blocks(corpus.whole.pairs_per_word(), B)
         self.document_bounds = split_documents(corpus.indptr, P)
         self._per_shard = [
             shard_sizes(corpus, int(lo), int(hi), self.word_order, self.block_bounds)
@@ -98,12 +104,15 @@ class Cut:
         self.sizes = Sizes(
             P,
             B,
+            corpus.nodes.n_nodes if isinstance(corpus, Part) else 1,
             corpus.n_documents,
             corpus.n_words,
             tuple(int(n) for n in np.diff(self.document_bounds)),
             tuple(s.n_pairs for s in self._per_shard),
             tuple(s.n_rows for s in self._per_shard),
             tuple(s.n_word_rows for s in self._per_shard),
+            corpus.whole.n_documents,
+            corpus.first_document if isinstance(corpus, Part) else 0,
         )
         self.largest_block = int(np.diff(self.block_bounds).max())
         self.released_bytes = corpus.indices.nbytes + corpus.counts.nbytes
@@ -117,6 +126,7 @@ class Cut:
             ArraySpec("block_bounds", (B + 1,), np.int64, home, every, "word rows of a block"),
             ArraySpec("document_bounds", (P + 1,), np.int64, home, every, "shards' documents"),
             ArraySpec("document_tokens", (D,), np.float64, home, every, "tokens"),
+            ArraySpec("rests_here", (B,), np.bool_, home, every, "blocks that rest at this node"),
         ]
 
     def shard_data_specs(self, worker: int) -> list[ArraySpec]:
@@ -141,21 +151,27 @@ class Cut:
         held["block_bounds"][:] = self.block_bounds
         held["document_bounds"][:] = self.document_bounds
         word_tokens = np.zeros(data.n_words)
-        _count_tokens(data.indptr, data.indices, data.counts, held["document_tokens"], word_tokens)
+        tokens = held["document_tokens"]
+        _rows.count_tokens(data.indptr, data.indices, data.counts, tokens, word_tokens)
+        held["rests_here"][:] = True
+        if isinstance(data, Part):
+            word_tokens = data.whole.word_tokens
+            held["rests_here"][:] = np.arange(len(held["rests_here"])) % data.nodes.n_nodes == (
+                data.nodes.rank
+            )
         held["word_tokens"][:] = word_tokens[self.word_order]
         shards = []
         for p, (lo, hi) in enumerate(pairwise(self.document_bounds.tolist())):
             shards.append(Shard(*(arrays[f"shard_{p}"][name] for name in Shard._fields)))
             fill_shard(data, lo, hi, self.word_order, self.block_bounds, shards[-1])
-        return HeldCorpus(data, held["document_bounds"], held["word_ids"], shards)
+        bounds, word_ids = held["document_bounds"], held["word_ids"]
+        if isinstance(data, Part):
+            return HeldPart(data, bounds, word_ids, shards)
+        return HeldCorpus(data, bounds, word_ids, shards)
 
 
-@kernel
-def _count_tokens(indptr, indices, counts, document_tokens, word_tokens):
-    """Tokens of each document and of each word, float64."""
-    for d in range(indptr.shape[0] - 1):
-        total = 0.0
-        for j in range(indptr[d], indptr[d + 1]):
-            total += counts[j]
-            word_tokens[indices[j]] += counts[j]
-        document_tokens[d] = total
+def row_of_word(arrays: Arrays) -> np.ndarray:
+    """The row of each word, int64 (V,); -1 where it rests at another node."""
+    rows = np.argsort(arrays["word_ids"])
+    of_block = np.repeat(arrays["rests_here"], np.diff(arrays["block_bounds"]))
+    return np.where(of_block[rows], rows, -1)

@@ -23,6 +23,7 @@ from esvi_shm.families.lda.update import (
     FLUSH_ROWS,
     FLUSH_WORDS,
     TINY,
+    count_pairs,
     entropy,
     flush_moved,
     given_factors_into,
@@ -61,13 +62,15 @@ def sweep(
     first_word = block_word_ptr[block]
     n_words = block_word_ptr[block + 1] - first_word
     spill = np.zeros((0, n_topics))
+    since = np.zeros(n_words if want_words else 0, np.int32)
     bound = 0.0
     first_row = block_row_ptr[block]
     for r in range(first_row, block_row_ptr[block + 1]):
         if want_words and r > first_row and (r - first_row) % FLUSH_ROWS == 0:
             if spill.shape[0] == 0:
                 spill = np.zeros((n_words, n_topics))
-            flush_changes(rows, length, spill)
+            count_pairs(shard, first_word, r, since)
+            flush_changes(rows, length, since, spill)
         beat[0] += 1
         gamma_row = gamma[row_doc[r]]
         row_factors_into(gamma_row, theta, rule)
@@ -118,10 +121,13 @@ def sweep(
 
 
 @kernel
-def flush_changes(rows, length, spill):
-    """Add the running changes to their float64 sums; start them at 0."""
+def flush_changes(rows, length, since, spill):
+    """As `update.flush_sums`, of the running changes."""
     n_topics = spill.shape[1]
     for i in range(spill.shape[0]):
+        if since[i] < FLUSH_ROWS:
+            continue
+        since[i] = 0
         change = rows[2 * length * i + length : 2 * length * (i + 1)]
         for k in range(n_topics):
             spill[i, k] += change[k]

@@ -30,6 +30,7 @@ from esvi_shm.families.lda.update import (
     FLUSH_ROWS,
     FLUSH_WORDS,
     TINY,
+    count_pairs,
     cross_entropy,
     entropy,
     factors_into,
@@ -117,6 +118,7 @@ def sweep(
     first_word = block_word_ptr[block]
     n_words = block_word_ptr[block + 1] - first_word
     spill = np.zeros((0, n_topics))
+    since = np.zeros(n_words if want_words else 0, np.int32)
     extra = np.zeros(n_topics)
     bound = 0.0
     first_row = block_row_ptr[block]
@@ -124,7 +126,8 @@ def sweep(
         if want_words and r > first_row and (r - first_row) % FLUSH_ROWS == 0:
             if spill.shape[0] == 0:
                 spill = np.zeros((n_words, n_topics))
-            flush_sums(rows, length, n_topics, spill)
+            count_pairs(shard, first_word, r, since)
+            flush_sums(rows, length, n_topics, since, spill)
         # A watcher reads this counter to tell a long visit from a stopped worker.
         beat[0] += 1
         gamma_row = gamma[row_doc[r]]

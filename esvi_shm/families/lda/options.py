@@ -142,3 +142,24 @@ class _Kept(Sequence[Changes]):
 
     def __getitem__(self, at: Any) -> Any:
         return {"storage": "topk", "topk": self.numbers[at]}
+
+
+def check_nodes(config: FitConfig) -> None:
+    """Refuse what several nodes cannot do (yet).
+
+    Raises
+    ------
+    ParameterError
+    """
+    refused = {
+        "deterministic": config.deterministic,
+        "axis": config.axis == "topics",
+        "dense_passes": config.dense_passes is not None,
+        "repair_after": bool(config.repair_after),
+        "max_memory": config.max_memory is not None,
+        "learn_priors": config.learn_priors != "none" and config.inference == "cvb0",
+    }
+    for name, is_given in refused.items():
+        if is_given:
+            value = getattr(config, name)
+            raise ParameterError(name, "cannot be used on several nodes", value)

@@ -31,6 +31,7 @@ from esvi_shm.compile import kernel
 from esvi_shm.config import LEAST_PRIOR, MOST_PRIOR, FitConfig
 from esvi_shm.errors import ParameterError
 from esvi_shm.families.contract import Arrays, Judge
+from esvi_shm.families.lda.totals import everywhere, sum_up
 from esvi_shm.special import digamma, log_gamma
 
 LEARNED = ("none", "alpha", "eta", "both")
@@ -200,7 +201,7 @@ def learn(
     def measure_alpha(trial: np.ndarray) -> Generator[str, bool, tuple[float, np.ndarray]]:
         shared["trial_alpha"][:] = trial
         yield "sum_under_alpha"
-        sums = shared["document_sums"].sum(axis=0)
+        sums = yield from everywhere(shared["document_sums"])
         by_topic, change = sums[:n_topics], sums[n_topics + CHANGE]
         if config.symmetric_alpha:
             by_topic = np.full(n_topics, by_topic.mean())
@@ -210,8 +211,8 @@ def learn(
     def measure_eta(trial: np.ndarray) -> Generator[str, bool, tuple[float, np.ndarray]]:
         shared["trial_eta"][:] = trial
         yield "sum_under_eta"
-        sums = shared["topic_sums"].sum(axis=0)
-        change, lnb = _sums_of_topics(shared["pi"].sum(axis=0), n_words * float(trial[0]))
+        sums = yield from everywhere(shared["topic_sums"])
+        change, lnb = _sums_of_topics(pi, n_words * float(trial[0]))
         if judge is None:
             value = sums[LNB] - lnb
         else:
@@ -220,12 +221,10 @@ def learn(
         return value, trial * sums[CHANGE] / (n_words * change)
 
     # What has left a topic is to be 0, not what rounding left of it.
-    yield "sum_documents"
-    yield "sum_words"
+    pi = yield from sum_up(shared)
     if config.learn_priors in ("alpha", "both"):
         alpha[:] = yield from climb(measure_alpha, alpha)
     if config.learn_priors in ("eta", "both"):
         eta[:] = yield from climb(measure_eta, eta[:1])
     yield "take_priors"
-    yield "sum_documents"
-    yield "sum_words"
+    yield from sum_up(shared)

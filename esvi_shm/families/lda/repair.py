@@ -26,6 +26,7 @@ from esvi_shm.families.contract import Arrays, Bound
 from esvi_shm.families.lda import likeness
 from esvi_shm.families.lda.cut import Sizes
 from esvi_shm.families.lda.likeness import STAYS, Likeness
+from esvi_shm.families.lda.totals import fold_in, sum_up
 from esvi_shm.shared.table import ArraySpec
 
 if TYPE_CHECKING:
@@ -44,7 +45,7 @@ COMMANDS = (
     "take_over",
     "smooth_freed",
     "scale_freed",
-    "fold_in_freed",
+    "lend_freed",
 )
 
 
@@ -103,8 +104,7 @@ def script(
 ) -> Generator[str | int, bool, dict[str, int]]:
     """What home does at a rest: one move on trial, of all topics that are to be freed."""
     # gamma, lambda and pi are at their sums from here on, as they will be after `restore`.
-    yield "sum_documents"
-    yield "sum_words"
+    yield from sum_up(shared)
     yield "liken"
     eta_total, tokens = float(shared["eta"].sum()), float(arrays["document_tokens"].sum())
     seen = Likeness(
@@ -123,14 +123,13 @@ def script(
         return {"repairs_tried": 0, "repairs_kept": 0}
     yield "keep"
     if not (yield TRIAL_PASSES):
-        yield from restore()
+        yield from restore(shared)
         return {"repairs_tried": 0, "repairs_kept": 0}
     without: Bound = yield from model.evaluate(shared, n_passes + TRIAL_PASSES)
-    yield from restore()
+    yield from restore(shared)
     shared["moves"][:] = moves
     yield "take_over"
-    yield "sum_documents"
-    yield "sum_words"
+    yield from sum_up(shared)
     # Only the freed topics are written: half the corpus distribution, half a document's, in sum
     # as large as a topic is on average.
     yield "smooth_freed"
@@ -143,23 +142,21 @@ def script(
     yield "scale_freed"
     shared["pi"][0, freed] += tokens / len(moves) - shared["pi"][:, freed].sum(axis=0)
     shared["pi_snapshot"][:] = shared["pi"]
-    yield "fold_in_freed"
-    yield "sum_documents"
-    yield "sum_words"
+    yield from fold_in("lend_freed", FOLD_SWEEPS)
+    yield from sum_up(shared)
     kept = False
     if (yield TRIAL_PASSES):
         moved: Bound = yield from model.evaluate(shared, n_passes + TRIAL_PASSES)
         kept = moved.objective > without.objective
     if not kept:
-        yield from restore()
+        yield from restore(shared)
     return {"repairs_tried": 1, "repairs_kept": int(kept)}
 
 
-def restore() -> Generator[str, bool, None]:
+def restore(shared: Arrays) -> Generator[str, bool, None]:
     """Put the state back that `keep` kept, to the bit."""
     yield "restore"
-    yield "sum_documents"
-    yield "sum_words"
+    yield from sum_up(shared)
 
 
 class Repairer:
@@ -227,6 +224,6 @@ class Repairer:
             rows = self.shared["lambda_"][first:last]
             rows[:, freed] = self.shared["eta"][first:last, None] + size * rows[:, freed]
 
-    def _fold_in_freed(self) -> None:
+    def _lend_freed(self) -> None:
         self._of_storage("lend")(self.worker.phi, self.freed, self.worker.gamma.shape[1])
-        self.worker.fold_in(FOLD_SWEEPS)
+        self.worker.hold_topics()

@@ -26,6 +26,7 @@ from esvi_shm.families.lda.starts.random import random_phi_into
 from esvi_shm.families.lda.update import (
     FLUSH_ROWS,
     TINY,
+    count_pairs,
     entropy,
     given_factors_into,
     phi_by_logs_into,
@@ -68,13 +69,15 @@ def sweep(
     first_word = block_word_ptr[block]
     n_words = block_word_ptr[block + 1] - first_word
     spill = np.zeros((0, n_topics))
+    since = np.zeros(n_words if want_words else 0, np.int32)
     bound = 0.0
     first_row = block_row_ptr[block]
     for r in range(first_row, block_row_ptr[block + 1]):
         if want_words and r > first_row and (r - first_row) % FLUSH_ROWS == 0:
             if spill.shape[0] == 0:
                 spill = np.zeros((n_words, n_topics))
-            flush_changes(rows, length, spill)
+            count_pairs(shard, first_word, r, since)
+            flush_changes(rows, length, since, spill)
         beat[0] += 1
         gamma_row = gamma[row_doc[r]]
         row_factors_into(gamma_row, theta, rule)

@@ -30,9 +30,10 @@ from esvi_shm.vector import padded, prefetch_row
 #: Below this sum of products a pair is updated in the log domain. Factors are at most 1, and
 #: those left out are below 1e-19, so above it they change phi by less than K 1e-7.
 TINY = np.float32(1e-12)
-#: Sums over documents run in float32 for this many rows, then go to float64: a float32 sum
-#: over millions of documents stalls.
-FLUSH_ROWS = 4096
+#: A float32 sum over millions of documents stalls. So a word's sums go to float64 once so many of
+#: its pairs have come in; that is looked at every so many rows. (To send all words' sums each time
+#: took three quarters of a pass where a block had 70,000 words.)
+FLUSH_ROWS = 2048
 #: The same for sums over words, of what a visit moves from topic to topic.
 FLUSH_WORDS = 1024
 
@@ -271,9 +272,23 @@ def entropy(phi):
 
 
 @kernel
-def flush_sums(rows, length, n_topics, spill):
-    """Add beta times the running sums to the float64 sums of each word; start the sums at 0."""
+def count_pairs(shard, first_word, row, since):
+    """Add the pairs of the last `FLUSH_ROWS` rows before `row` to those of each word, int32."""
+    pair_word, row_ptr = shard.pair_word, shard.row_ptr
+    for j in range(row_ptr[row - FLUSH_ROWS], row_ptr[row]):
+        since[pair_word[j] - first_word] += 1
+
+
+@kernel
+def flush_sums(rows, length, n_topics, since, spill):
+    """Add beta times the running sums to the float64 sums of the words that are due for it.
+
+    Those of `FLUSH_ROWS` pairs since the last time; their sums and pairs start at 0 again.
+    """
     for i in range(spill.shape[0]):
+        if since[i] < FLUSH_ROWS:
+            continue
+        since[i] = 0
         row = rows[2 * length * i : 2 * length * (i + 1)]
         total = spill[i]
         for k in range(n_topics):

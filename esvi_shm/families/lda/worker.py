@@ -27,10 +27,6 @@ from esvi_shm.vector import padded
 if TYPE_CHECKING:
     from esvi_shm.families.lda import Model
 
-#: Sweeps of each worker over its own documents, with the topics held still, at a start.
-FOLD_SWEEPS = 5
-#: The same where documents are folded in afresh during a fit, or into the topics of a model.
-REFOLD_SWEEPS = 15
 #: Passes after which a worker orders its topics anew, see `tiling`.
 ORDER_PASSES = 20
 
@@ -77,8 +73,8 @@ class Worker:
         self.repairer = None
         if model.config.repair_after:
             self.repairer = repair.Repairer(self, shards[worker])
-        # The command's word rows: blocks are dealt out to the workers in turn.
-        self.own_blocks = range(worker, model.sizes.n_blocks, model.sizes.n_workers)
+        self.resident: Sequence[int] = range(model.sizes.n_blocks)
+        self.given = False  # whether lambda_ holds point topics
 
     def visit(self, block: int, pass_: int, want_entropy: bool) -> None:
         self._take_rule_of(pass_)
@@ -229,41 +225,36 @@ class Worker:
                 int(self.shared["start_seed"][0]),
             )
 
-    def _fold_in(self) -> None:
-        self._fold_in_at_start(FOLD_SWEEPS)
-
-    def _fold_in_longer(self) -> None:
-        self._fold_in_at_start(REFOLD_SWEEPS)
-
-    def _fold_in_at_start(self, n_sweeps: int) -> None:
+    def _unfold(self) -> None:
         # As before the first pass: this may be another start, after passes of the one before.
         self.rule = self._rule_of_now()
-        self._sweep_from_uniform(n_sweeps, given=True)
+        self._set_uniform(given=True)
 
-    def _refold(self) -> None:
-        self._sweep_from_uniform(REFOLD_SWEEPS, given=False)
-
-    def _sweep_from_uniform(self, n_sweeps: int, given: bool) -> None:
+    def _unfold_again(self) -> None:
         self.rule = self.rule._replace(noise=0.0)
+        self._set_uniform(given=False)
+
+    def _set_uniform(self, given: bool) -> None:
+        self.given = given
         self.storage.set_uniform(self.shard, self.gamma, self.phi, self.shared["alpha"])
-        self._sweep(n_sweeps, given)
 
-    def fold_in(self, n_sweeps: int) -> None:
-        """Fold this worker's documents in from the phi that is held, under lambda as it is."""
+    def hold_topics(self) -> None:
+        """Have the sweeps go on from the phi that is held, under lambda as it is."""
+        self.given = False
         self.storage.sum_documents(self.shard, self.gamma, self.phi, self.shared["alpha"])
-        self._sweep(n_sweeps, given=False)
 
-    def _sweep(self, n_sweeps: int, given: bool) -> None:
-        for sweep in range(n_sweeps):
-            last = sweep == n_sweeps - 1
-            for block in range(self.model.sizes.n_blocks):
-                self._visit(block, given, frozen=True, want_words=last, want_entropy=last)
+    def _sweep(self, last: bool = False) -> None:
+        for block in self.resident:
+            self._visit(block, self.given, frozen=True, want_words=last, want_entropy=last)
+
+    def _last_sweep(self) -> None:
+        self._sweep(last=True)
 
     def _random_phi(self) -> None:
         self.shared["entropy"][self.worker] = self.storage.set_random(
             self.shard,
             self.phi,
-            self.first_document,
+            self.model.sizes.first_document + self.first_document,
             self.corpus["word_ids"],
             int(self.shared["start_seed"][0]),
             np.empty(self.model.config.n_topics),
@@ -280,10 +271,14 @@ class Worker:
                 own += sums.sum(axis=0)
         self.shared["pi"][self.worker] = own
 
-    def _sum_words(self) -> None:
+    def _clear_words(self) -> None:
+        for first, last in self.own_rows():
+            self.shared["lambda_"][first:last] = self.shared["eta"][first:last, None]
+
+    def _add_words(self) -> None:
         for block in self.own_blocks:
             for rows, sums in self._sums_of_words(block, range(len(self.shards))):
-                self.shared["lambda_"][rows] = sums + self.shared["eta"][rows, None]
+                self.shared["lambda_"][rows] += sums
 
     def _sums_of_words(
         self, block: int, workers: Iterable[int]
@@ -304,15 +299,19 @@ class Worker:
             yield rows, sums[:, :n_topics]
         scratch[:] = 0.0  # what lies beyond K must be 0 in a visit
 
-    def _bound(self) -> None:
+    def _bound_pairs(self) -> None:
         digamma_pi = bound.digamma_rows(self.shared["pi"], self.rule.eta_total)
-        lambda_ = self.shared["lambda_"]
-        parts = np.zeros(bound.N_PARTS)
-        for block in range(self.model.sizes.n_blocks):
+        parts, lambda_ = self.shared["bound_parts"][self.worker], self.shared["lambda_"]
+        for block in self.resident:
             self.scratch.beat[0] += 1
             parts[bound.PAIRS] += bound.pairs_part(
                 self.shard, block, self.gamma, lambda_, digamma_pi
             )
+
+    def _bound_own(self) -> None:
+        digamma_pi = bound.digamma_rows(self.shared["pi"], self.rule.eta_total)
+        lambda_ = self.shared["lambda_"]
+        parts = np.zeros(bound.N_PARTS)
         parts[[bound.DOCUMENTS_LNB, bound.DOCUMENTS_GAP, bound.DOCUMENTS_NLOGN]] = (
             bound.documents_part(self.gamma, self.document_tokens, self.shared["alpha"])
         )
@@ -323,8 +322,13 @@ class Worker:
         self.shared["bound_parts"][self.worker] = parts
 
     def _block_rows(self, block: int) -> tuple[int, int]:
-        bounds = self.corpus["block_bounds"]
-        return int(bounds[block]), int(bounds[block + 1])
+        rows = self.model.rows(self.corpus, block)
+        return rows.start, rows.stop
+
+    @property
+    def own_blocks(self) -> Sequence[int]:
+        """The blocks whose rows this worker writes on command: they are dealt out in turn."""
+        return self.resident[self.worker :: self.model.sizes.n_workers]
 
     def own_rows(self) -> list[tuple[int, int]]:
         """First and last of the word rows that this worker writes on command."""

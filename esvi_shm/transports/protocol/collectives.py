@@ -28,7 +28,7 @@ import numpy as np
 from esvi_shm.runtime.peers import Rows
 from esvi_shm.transports.protocol.frames import FrameError, Kind
 from esvi_shm.transports.protocol.outbox import Outbox
-from esvi_shm.transports.protocol.pieces import Arrival, unpack, unpack_piece
+from esvi_shm.transports.protocol.pieces import Landing, unpack, unpack_piece
 
 #: Blocks that may come in a turn beyond those that have gone.
 WINDOW = 2
@@ -46,7 +46,7 @@ class _Turn:
         self.n_sent = self.n_gone = self.n_allowed = 0
         self.expected: int | None = None  # blocks that will come, once known
         self.came: list[int] = []
-        self.arriving: tuple[int, Arrival] | None = None
+        self.arriving: tuple[int, Landing] | None = None
         self.has_told = False
 
 
@@ -164,7 +164,7 @@ class Collectives:
         while turn.n_sent < min(n_allowed, n_held):
             block = turn.held[turn.n_sent]
             head = _TURN.pack(self._number, n_held, block)
-            self._outbox.send_long(to, Kind.TURN, 0, head, rows.parts(block), block)
+            self._outbox.send_long(to, Kind.TURN, 0, head, [rows.pack(block)], block)
             turn.n_sent += 1
         if n_there > turn.n_sent:
             raise FrameError(f"{n_there} blocks cannot have come of {turn.n_sent}")
@@ -200,13 +200,14 @@ class Collectives:
         if n_blocks == 0 or block in turn.came:
             return
         if turn.arriving is None:
+            turn.arriving = block, Landing(rows, block, total)
             rows.hold(block)
-            turn.arriving = block, Arrival(rows.parts(block), total)
         arriving, arrival = turn.arriving
         if arriving != block:
             raise FrameError(f"block {block} comes within block {arriving}")
         arrival.write(place, piece)
         if arrival.is_whole:
+            arrival.finish()
             turn.arriving = None
             turn.came.append(block)
             self._grant()

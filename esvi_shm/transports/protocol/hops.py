@@ -36,7 +36,7 @@ from esvi_shm.runtime.peers import RECALL, REST, VISIT, Event, Rows
 from esvi_shm.transports.protocol.frames import FrameError, Kind
 from esvi_shm.transports.protocol.orders import Order
 from esvi_shm.transports.protocol.outbox import Outbox
-from esvi_shm.transports.protocol.pieces import Arrival, unpack, unpack_piece
+from esvi_shm.transports.protocol.pieces import Landing, unpack, unpack_piece
 from esvi_shm.transports.protocol.shares import Phase, Shares
 
 #: Seconds that a block waits in a spare place before it goes home.
@@ -59,7 +59,7 @@ class Trip:
     def __init__(self, attempt: int = 0) -> None:
         self.attempt, self.passes, self.visited = attempt, 0, 0
         self.state, self.to, self.since = "rest", -1, 0.0
-        self.arrival: Arrival | None = None
+        self.arrival: Landing | None = None
 
 
 class Status:
@@ -182,11 +182,12 @@ class Hops:
             trip = self.trips[block] = Trip(attempt)
             trip.passes, trip.visited = passes, int.from_bytes(visited, "little")
             trip.state = "arriving"
+            trip.arrival = Landing(self._rows, block, total)
             self._rows.hold(block)
-            trip.arrival = Arrival(self._rows.parts(block), total)
         assert trip is not None and trip.arrival is not None
         trip.arrival.write(place, piece)
         if trip.arrival.is_whole:
+            trip.arrival.finish()
             trip.arrival, trip.state = None, "waiting"
             self._answer(source, block, attempt, True)
             self._onward(block, trip)
@@ -349,8 +350,8 @@ class Hops:
         self._shares.along(trip.to, self.epoch)
         visited = trip.visited.to_bytes((self.n_nodes + 7) // 8, "little")
         head = self._head.pack(block, trip.attempt, trip.passes, visited)
-        parts = self._rows.parts(block)
-        self._outbox.send_long(trip.to, Kind.BLOCK, self.epoch, head, parts, block)
+        packed = self._rows.pack(block)
+        self._outbox.send_long(trip.to, Kind.BLOCK, self.epoch, head, [packed], block)
 
     def _land(self, block: int, trip: Trip) -> None:
         """An attempt is decided."""

@@ -7,6 +7,7 @@ import struct
 from collections.abc import Sequence
 from typing import Any
 
+from esvi_shm.runtime.peers import Rows
 from esvi_shm.transports.protocol.frames import FrameError
 
 #: After a head of its own a piece says the length of the whole, and its place in it.
@@ -77,3 +78,29 @@ class Arrival:
     def is_whole(self) -> bool:
         """Whether all pieces have come."""
         return self._missing <= 0
+
+
+class Landing(Arrival):
+    """Rows of a block that come in pieces; memory is taken once their length is known to be fit.
+
+    Parameters
+    ----------
+    rows : Rows
+        Has room for the block.
+    block, total : int
+    """
+
+    def __init__(self, rows: Rows, block: int, total: int) -> None:
+        most = rows.most(block)
+        if total > most:
+            raise FrameError(f"the rows of block {block} take at most {most} bytes, got {total}")
+        self._rows, self._block = rows, block
+        self._data = memoryview(bytearray(total))
+        super().__init__([self._data], total)
+
+    def finish(self) -> None:
+        """Write the rows, which have come whole."""
+        try:
+            self._rows.unpack(self._block, self._data)
+        except ValueError as error:
+            raise FrameError(f"the rows of block {self._block}: {error}") from None

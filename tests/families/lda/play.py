@@ -165,7 +165,7 @@ def put(fit: SerialFit, counts: np.ndarray, phi: np.ndarray) -> None:
         shard["phi_word"][:] = phi_word[p, words]
         for b, (lo, hi) in enumerate(pairwise(shard["block_row_ptr"])):
             shard["phi_doc"][lo:hi] = phi_doc[first + shard["row_doc"][lo:hi], b]
-    for name in ("sum_documents", "sum_words"):
+    for name in ("sum_documents", "clear_words", "add_words"):
         for worker in fit.workers:
             worker.command(name)
 

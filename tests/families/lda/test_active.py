@@ -9,6 +9,7 @@ from scipy.special import digamma
 from esvi_shm.config import FitConfig
 from esvi_shm.families.lda import tiling
 from esvi_shm.families.lda.schedule import Schedule
+from esvi_shm.families.lda.update import FLUSH_ROWS
 from tests.families.lda.play import assert_sums_hold, bound_noise, cases, look, play
 from tests.families.lda.test_invariants import assert_within_priors
 from tests.naive import responsibilities
@@ -125,6 +126,19 @@ def test_a_visit_is_the_naive_one(seed, n_topics, tolerance, alpha, eta):
         fit.run_pass()
     fit.bound()
     assert_visits_are_naive(fit, counts, tolerance)
+
+
+def test_sums_over_thousands_of_documents_are_flushed():
+    """Those of frequent words alone, where they have tiles of their own among the others'."""
+    random = np.random.default_rng(5)
+    chances = (0.3, 1.0, 0.1, 0.6, 0.2)
+    counts = (random.random((2 * FLUSH_ROWS + 50, 5)) < chances) * random.integers(
+        1, 4, (2 * FLUSH_ROWS + 50, 5)
+    )
+    fit = play(counts, n_topics=20, alpha=0.1, eta=0.01, dense_passes=1)
+    fit.run_pass()
+    fit.bound()
+    assert_visits_are_naive(fit, counts, 1e-3)
 
 
 def test_pairs_are_updated_over_as_many_topics_as_they_need():

@@ -48,7 +48,7 @@ signature = tuple(map(numba.typeof, arguments))
 margins.sweep.compile(signature)
 print(margins.sweep.inspect_asm(margins.sweep.signatures[0]))
 """
-RARE = ("phi_by_logs_into", "leave_out_of", "flush_sums")
+RARE = ("phi_by_logs_into", "leave_out_of", "count_pairs", "flush_sums")
 
 
 @pytest.fixture(scope="module")

@@ -53,10 +53,11 @@ def test_the_log_domain_takes_part_in_the_bound(storage):
 
 @storages
 def test_thousands_of_documents_follow_the_equations(storage):
+    # One word is flushed twice, one once, in between, and some never.
     random = np.random.default_rng(3)
-    counts = np.zeros((2 * FLUSH_ROWS + 50, 4))
-    for column in range(2):
-        counts[np.arange(len(counts)), random.integers(0, 4, len(counts))] = column + 1
+    counts = np.zeros((2 * FLUSH_ROWS + 50, 5))
+    counts[:, 0] = 1
+    counts[np.arange(len(counts)), random.choice(5, len(counts), p=(0, 0.6, 0.2, 0.1, 0.1))] = 2
     fit = play(counts, n_topics=3, start="random", storage=storage)
     assert np.diff(fit.shards[0]["block_row_ptr"]).max() > 2 * FLUSH_ROWS
     assert_visit_is_right(fit, counts, 0, 0)
@@ -69,7 +70,7 @@ def test_sums_over_documents_are_flushed_to_float64(storage):
     The first document brings the sums (in `full` the changes) of its word to that size, and all
     others move from one topic towards the other.
     """
-    counts = np.zeros((3 * FLUSH_ROWS, 2))
+    counts = np.zeros((5 * FLUSH_ROWS, 2))
     counts[:, 0] = 1
     counts[:2] = (1e9, 0), (0, 1e9)
     phi = np.zeros((*counts.shape, 2))
@@ -80,13 +81,15 @@ def test_sums_over_documents_are_flushed_to_float64(storage):
     before = look(fit, counts)
     fit.visit(0, 0)
     after = look(fit, counts)
-    # Of the small ones only those before the first flush may be lost; the rest is rounding.
+    # Of the small ones only those before the first flush may be lost; the rest is rounding. The
+    # word has one pair too few for it when it is first looked at.
+    first_flush = 2 * FLUSH_ROWS
     if storage == "margins":
         error = after.phi_word.sum() - counts.sum()
-        unseen = FLUSH_ROWS
+        unseen = first_flush
     else:
         change = after.phi_doc - before.phi_doc
         error = (after.pi - before.pi)[0, 1] - change.sum(axis=(0, 1))[1]
-        unseen = change[2:FLUSH_ROWS, 0, 1].sum()
-        assert change[0, 0, 1] < -1e8 and change[2:, 0, 1].sum() > 2.9 * unseen > 1000
+        unseen = change[2:first_flush, 0, 1].sum()
+        assert change[0, 0, 1] < -1e8 and change[2:, 0, 1].sum() > 2.3 * unseen > 800
     assert abs(error) <= unseen + 300

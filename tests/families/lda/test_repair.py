@@ -151,7 +151,7 @@ def test_trials_that_are_cut_short_are_undone():
                 answer = next(whole)
                 fit.run_pass()
                 fit.passes = 20
-            else:
+            elif isinstance(order, str):
                 for worker in fit.workers:
                     worker.command(order)
         for now, then in zip(look(fit, COUNTS), before, strict=True):

@@ -11,7 +11,7 @@ from esvi_shm.families import find
 from esvi_shm.families.lda import starts
 from esvi_shm.families.lda.starts import seeded, spread
 from esvi_shm.families.lda.starts._documents import NOISE
-from esvi_shm.families.lda.worker import FOLD_SWEEPS
+from esvi_shm.families.lda.totals import FOLD_SWEEPS
 from tests import naive
 from tests.families.lda.play import (
     assert_sums_hold,
@@ -69,7 +69,9 @@ def test_starts_depend_on_the_seed(start):
 def played_to_the_fold(fit):
     """Play the start again; its point topics (V, K) as they were before the fold-in."""
     for name in fit.layout.model.start(fit.corpus, fit.corpus_arrays, fit.shared):
-        if name.startswith("fold_in"):
+        if not isinstance(name, str):
+            continue
+        if name == "unfold":
             topics = fit.lambda_.astype(np.float64)
         for worker in fit.workers:
             worker.command(name)

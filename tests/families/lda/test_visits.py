@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 
-from esvi_shm.families.lda.worker import REFOLD_SWEEPS
+from esvi_shm.families.lda.totals import REFOLD_SWEEPS
 from tests import naive
 from tests.families.lda.play import (
     assert_sums_hold,
@@ -137,7 +137,7 @@ def test_refolding_starts_every_document_afresh(storage, case):
     np.testing.assert_allclose(seen.lambda_, lda.lambda_, **room)
 
 
-@pytest.mark.parametrize("command", ["sum_words", "sum_documents"])
+@pytest.mark.parametrize("command", ["add_words", "sum_documents"])
 def test_sums_at_rest_leave_the_scratch_as_a_visit_needs_it(command):
     """They lie in it as float64, whose halves could be anything, beyond K too."""
     fit = play(np.full((4, 6), 3.0), n_topics=5, n_workers=2, n_blocks=2)

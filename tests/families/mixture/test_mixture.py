@@ -79,8 +79,8 @@ def test_lemma_1_keeps_the_mass_of_a_subset():
     z = random.dirichlet(np.ones(6), 4).astype(np.float32)
     z[3, [1, 4]] = 0.0
     before, u = z.copy(), random.normal(size=(4, 2))
-    change, columns = np.empty((4, 2)), np.array([1, 4])
-    kernels.respond(u.copy(), z, change, columns, False)
+    change, columns = u.copy(), np.array([1, 4])
+    kernels.respond(change, z, columns, False)
     mass = before[:, columns].sum(axis=1)
     weights = np.exp(u) / np.exp(u).sum(axis=1, keepdims=True)
     np.testing.assert_allclose(z[:, columns], mass[:, None] * weights, rtol=1e-5)
@@ -197,28 +197,11 @@ def test_sparse_points_give_what_dense_ones_give(family):
         fit = play(matrix, family, 3, means=means, **prior, **scale)
         fit.layout.model.n_steps = lambda worker: 2
         bounds(fit, 60)
-        found.append((responsibilities(fit), fit.bound().elbo))
+        z = responsibilities(fit)
+        # What is split and merged in the end may have another number.
+        found.append((z[:, np.argsort(z.sum(axis=0))], fit.bound().elbo))
     assert found[0][1] == pytest.approx(found[1][1], rel=1e-5)
     np.testing.assert_allclose(found[0][0], found[1][0], atol=5e-3)
-
-
-def test_the_largest_responsibilities_are_kept():
-    random = np.random.default_rng(3)
-    u = 3.0 * random.normal(size=(50, 9))
-    ids, z = np.zeros((50, 4), np.int32), np.zeros((50, 4), np.float32)
-    change = np.empty((50, 9))
-    kernels.respond_top(u, ids, z, change, False)
-    for i in range(50):
-        best = np.argsort(-u[i])[:4]
-        assert sorted(ids[i]) == sorted(best)
-        np.testing.assert_allclose(z[i], softmax(u[i, ids[i]]), rtol=1e-5)
-    first = change.copy()
-    np.testing.assert_allclose(first.sum(axis=1), 1.0, rtol=1e-6)
-    kernels.respond_top(u[::-1].copy(), ids, z, change, False)
-    np.testing.assert_allclose(first + change, first[::-1], atol=1e-6)
-    kernels.respond_top(u, ids, z, change, True)
-    assert (z.max(axis=1) == 1).all() and (z.sum(axis=1) == 1).all()
-    np.testing.assert_array_equal(ids[np.arange(50), z.argmax(axis=1)], u.argmax(axis=1))
 
 
 @pytest.mark.parametrize("covariance", ["diag", "full"])

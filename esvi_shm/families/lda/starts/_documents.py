@@ -14,7 +14,9 @@ from esvi_shm.config import FitConfig
 from esvi_shm.corpus.held import AnyCorpus
 from esvi_shm.counter import uniform
 from esvi_shm.families.contract import Arrays
+from esvi_shm.families.lda.cut import row_of_word
 from esvi_shm.families.lda.starts import _given
+from esvi_shm.families.lda.totals import FOLD_SWEEPS, REFOLD_SWEEPS, fold_in
 
 #: Documents that a topic starts from, where no number is asked for.
 DOCUMENTS = 1
@@ -32,18 +34,20 @@ def start(
 ) -> Generator[str, bool, None]:
     """Write the topics and fold the documents in."""
     topics, word_ids = shared["lambda_"], arrays["word_ids"]
-    row_of_word = np.argsort(word_ids)
+    rows = row_of_word(arrays)
     yield "corpus_topics"
-    taken = _given.topics_into(topics, row_of_word, config, corpus, shared["eta"])
+    eta = shared["eta"][np.argsort(word_ids)]
+    taken = _given.topics_into(topics, rows, config, corpus, eta)
     free = np.setdiff1d(np.arange(config.n_topics), taken)
     random = np.random.default_rng([config.seed, 0x5EED])
-    tokens = arrays["document_tokens"]
+    tokens = corpus.document_tokens()
     n_documents = config.seed_documents or DOCUMENTS
     documents = choose(corpus, tokens, len(free), n_documents, random)
-    add_documents(topics, free, tokens[documents], corpus.rows(documents.ravel()), row_of_word)
+    add_documents(topics, free, tokens[documents], corpus.rows(documents.ravel()), rows)
     # Documents near their best under the topics of a model do not lower its bound: on AP it is
     # lower by 0.006 nats a token after the sweeps of a fold-in, higher by 0.020 after the longer.
-    yield "fold_in" if config.start_from is None else "fold_in_longer"
+    n_sweeps = FOLD_SWEEPS if config.start_from is None else REFOLD_SWEEPS
+    yield from fold_in("unfold", n_sweeps)
 
 
 @kernel
@@ -60,7 +64,8 @@ def corpus_topics_into(topics, first, last, word_tokens, n_tokens, word_ids, see
 def add_documents(topics, free, tokens, pairs, row_of_word):
     """Add to topic free[i] half the mean distribution of the words of its documents.
 
-    They are the rows n i to n (i + 1) - 1 of `pairs`, n = tokens.shape[1].
+    They are the rows n i to n (i + 1) - 1 of `pairs`, n = tokens.shape[1]. Words whose row is -1
+    are left out.
     """
     indptr, indices, counts = pairs
     n_topics, n_documents = tokens.shape
@@ -68,4 +73,6 @@ def add_documents(topics, free, tokens, pairs, row_of_word):
         for m in range(n_documents):
             scale = 0.5 / (n_documents * tokens[i, m])
             for j in range(indptr[n_documents * i + m], indptr[n_documents * i + m + 1]):
-                topics[row_of_word[indices[j]], free[i]] += np.float32(counts[j] * scale)
+                row = row_of_word[indices[j]]
+                if row >= 0:
+                    topics[row, free[i]] += np.float32(counts[j] * scale)

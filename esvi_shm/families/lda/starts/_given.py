@@ -74,10 +74,11 @@ def topics_into(
     topics : float32 array, shape (V, K)
         Half the corpus's distribution in each topic; the columns of given topics are finished.
     row_of_word : int array, shape (V,)
+        -1: of a word whose row is not to be written.
     config : FitConfig
     corpus : Corpus or HeldCorpus
     eta : float64 array, shape (V,)
-        By word row.
+        By word.
 
     Returns
     -------
@@ -85,13 +86,14 @@ def topics_into(
         The topics that were given.
     """
     if config.start_from is not None:
-        return _model_topics_into(topics, row_of_word, config, corpus, eta[row_of_word])
+        return _model_topics_into(topics, row_of_word, config, corpus, eta)
     if not config.seed_words:
         return []
     assert corpus.vocabulary is not None  # see `check_words`
     numbers = _seed_numbers(config, corpus.vocabulary)
     for k, words in numbers.items():
-        topics[row_of_word[words], k] += 0.5 / len(words)
+        rows = row_of_word[words]
+        topics[rows[rows >= 0], k] += 0.5 / len(words)
     return list(numbers)
 
 
@@ -124,7 +126,8 @@ def _model_topics_into(
             rows /= pi
         else:
             expected_rows(rows, pi)
-        topics[row_of_word[words], :n_given] = rows
+        here = row_of_word[words] >= 0
+        topics[row_of_word[words][here], :n_given] = rows[here]
     return list(range(n_given))
 
 
@@ -150,7 +153,7 @@ def _check_seed_words(config: FitConfig, corpus: Corpus) -> None:
         rule = f"must have a vocabulary to be found in; {corpus.name} has none"
         raise ParameterError("seed_words", rule, config.seed_words[0])
     occurs = np.zeros(corpus.n_words + 1, bool)  # the last one is that of unknown words
-    occurs[corpus.indices] = True
+    occurs[:-1] = corpus.whole.pairs_per_word() > 0
     for k, numbers in _seed_numbers(config, corpus.vocabulary).items():
         if not occurs[numbers].all():
             known = {corpus.vocabulary[v] for v in numbers[occurs[numbers]]}

@@ -8,6 +8,8 @@ from esvi_shm.compile import kernel
 from esvi_shm.config import FitConfig
 from esvi_shm.corpus.held import AnyCorpus
 from esvi_shm.families.contract import Arrays
+from esvi_shm.families.lda.cut import row_of_word
+from esvi_shm.families.lda.totals import FOLD_SWEEPS, fold_in
 from esvi_shm.special import digamma
 
 
@@ -16,12 +18,12 @@ def start(
 ) -> Generator[str, bool, None]:
     """See `starts`."""
     random = np.random.default_rng([config.seed, 0x5EED])
-    expected_topics_into(shared["lambda_"], arrays["word_ids"], random)
-    yield "fold_in"
+    expected_topics_into(shared["lambda_"], row_of_word(arrays), random)
+    yield from fold_in("unfold", FOLD_SWEEPS)
 
 
 def expected_topics_into(
-    topics: np.ndarray, word_ids: np.ndarray, random: np.random.Generator
+    topics: np.ndarray, row_of_word: np.ndarray, random: np.random.Generator
 ) -> None:
     """E(lambda) / E(pi) with lambda drawn from Gamma(100, 1/100): where scikit-learn begins.
 
@@ -31,17 +33,21 @@ def expected_topics_into(
     ----------
     topics : float32 array, shape (V, K)
         Written.
-    word_ids : int32 array, shape (V,)
+    row_of_word : int array, shape (V,)
+        -1: of a word whose row is not to be written.
     random : numpy.random.Generator
     """
-    row_of_word = np.argsort(word_ids)
     pi = np.zeros(topics.shape[1])
-    for first in range(0, len(word_ids), 4096):
+    for first in range(0, len(row_of_word), 4096):
         rows = row_of_word[first : first + 4096]
         drawn = random.gamma(100.0, 0.01, (len(rows), topics.shape[1]))
-        topics[rows] = drawn
+        topics[rows[rows >= 0]] = drawn[rows >= 0]
         pi += drawn.sum(axis=0)
-    expected_rows(topics, pi)
+    for first in range(0, len(row_of_word), 4096):
+        rows = row_of_word[first : first + 4096]
+        expected = topics[rows[rows >= 0]]
+        expected_rows(expected, pi)
+        topics[rows[rows >= 0]] = expected
 
 
 @kernel

@@ -1,0 +1,51 @@
+"""What the main process has the workers add up at rest: gamma, pi and lambda from the margins.
+
+The scripts here are parts of those of `Model`; see `families.contract.Family.start`.
+"""
+
+from collections.abc import Generator
+from typing import Any
+
+import numpy as np
+
+from esvi_shm.families.contract import Arrays
+
+#: Sweeps of each worker over its own documents, with the topics held still, at a start.
+FOLD_SWEEPS = 5
+#: The same where documents are folded in afresh during a fit, or into the topics of a model.
+REFOLD_SWEEPS = 15
+
+
+def fold_in(unfold: str, n_sweeps: int) -> Generator[str, Any, None]:
+    """Fold the documents in, from uniform phi (a command sets that) and with the topics held still.
+
+    The last sweep leaves the margins of words too.
+    """
+    yield unfold
+    for _ in range(n_sweeps - 1):
+        yield "sweep"
+    yield "last_sweep"
+
+
+def sum_up(shared: Arrays) -> Generator[Any, Any, np.ndarray]:
+    """Set gamma, pi and lambda to the sums of the margins, and the priors.
+
+    Returns pi over all documents of the fit, float64 (K,): the same bits on every node.
+    """
+    yield "sum_documents"
+    # A row more than there are workers is that of the other nodes.
+    pi, n_workers = shared["pi"], len(shared["entropy"])
+    own = pi[:n_workers].sum(axis=0)
+    total = own.copy()
+    yield total
+    pi[n_workers:] = total - own
+    yield "clear_words"
+    yield "add_words"
+    return total
+
+
+def everywhere(sums: np.ndarray) -> Generator[Any, Any, np.ndarray]:
+    """The workers' rows of sums, added up over the workers of all nodes."""
+    total = sums.sum(axis=0)
+    yield total
+    return total
