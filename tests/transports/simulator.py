@@ -166,9 +166,11 @@ class Cluster:
         self.nodes_of = [self._draw_nodes() for _ in range(self.n_blocks)]
         self.repeats = draw.choice([0.0, 0.1, 0.4])
         self.losses = draw.choice([0.0, 0.0, 0.002])
-        self.delay = draw.choice([0.0001, 0.003, 0.03])
         self.visits = [[] for _ in range(self.n_blocks)]
         pairs = [(i, j) for i in range(self.n_nodes) for j in range(self.n_nodes) if i != j]
+        # Some pairs are near to each other, and some are not, so that a long way may be the shorter.
+        scale = draw.choice([0.0001, 0.003, 0.03])
+        self.delays = {pair: scale * draw.choice([0.1, 1, 1, 10]) for pair in pairs}
         self.links = {pair: deque() for pair in pairs}
         self.old = {pair: [] for pair in pairs}
         self.last = dict.fromkeys(pairs, 0.0)
@@ -187,7 +189,7 @@ class Cluster:
 
     def put(self, source, to, frame, now):
         pair = source, to
-        self.last[pair] = max(self.last[pair], now + self.delay * self.draw.random())
+        self.last[pair] = max(self.last[pair], now + self.delays[pair] * self.draw.random())
         self.links[pair].append((self.last[pair], frame))
 
     def _carry(self):
@@ -300,6 +302,8 @@ class Cluster:
             assert owner.rank == block % self.n_nodes
             assert owner.protocol.hops.trips[block].state == "rest"
         assert not any(other.busy for other in self.nodes)
+        owned = set(range(node.rank, self.n_blocks, self.n_nodes))
+        assert set(node.protocol.hops.trips) == owned, "a block that has gone is kept"
         others = sum(other.rows.pool for other in self.nodes if other is not node)
         assert (node.rows.others == others).all(), "a share is not known at rest"
         if not node.recalled:

@@ -8,8 +8,10 @@ SEEDS, AT_ONCE = 2000, 100
 
 
 @pytest.fixture(autouse=True)
-def short_pieces(monkeypatch):
+def other_constants(monkeypatch):
+    """Rows of several pieces; news seldom enough that most steps are of something else."""
     monkeypatch.setattr("esvi_shm.transports.protocol.outbox.PIECE", 16)
+    monkeypatch.setattr("esvi_shm.transports.protocol.hops.NEWS", 0.1)
 
 
 def simulate(seeds, is_large=False):
