@@ -370,15 +370,15 @@ def _prefetch_row(typingctx, rows, row):
 
 
 @intrinsic
-def prefetch_lines(typingctx, values, first):
-    """Ask for three lines of a float32 array that are read and written soon."""
+def prefetch_lines(typingctx, values, first, n):
+    """Ask for the lines of `n` float32 of an array that are read and written soon."""
 
     def codegen(context, builder, signature, args):
         data = data_of(context, builder, signature.args[0], args[0])
-        _emit_prefetch(builder, data, args[1], INT64(3 * 16))
+        _emit_prefetch(builder, data, args[1], args[2])
         return context.get_dummy_value()
 
-    return types.void(values, types.int64), codegen
+    return types.void(values, types.int64, types.int64), codegen
 
 
 @kernel

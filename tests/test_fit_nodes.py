@@ -8,6 +8,7 @@ import subprocess
 
 import numpy as np
 import pytest
+import scipy.sparse
 
 import esvi_shm
 from esvi_shm.corpus import read_corpus
@@ -77,28 +78,15 @@ def test_each_node_may_have_a_file_of_its_own(tmp_path):
     matrix, nodes, out = whole.as_sparse(), free_addresses(2), tmp_path / "model"
     (tmp_path / "words").write_text("".join(f"{word}\n" for word in whole.vocabulary))
     write_key(tmp_path / "key")
+    same = (
+        "--vocabulary", tmp_path / "words", *SMALL, "--passes", "10", "--corpus-part",
+        "--key-file", tmp_path / "key", "--out", out,
+    )  # fmt: skip
     started = []
     for rank, rows in enumerate((slice(0, 17), slice(17, None))):
-        import scipy.sparse
-
         part = tmp_path / f"part{rank}.npz"
         scipy.sparse.save_npz(part, matrix[rows])
-        started.append(
-            start(
-                part,
-                "--vocabulary",
-                tmp_path / "words",
-                *SMALL,
-                "--passes",
-                "10",
-                "--corpus-part",
-                *over_tcp(nodes, rank),
-                "--key-file",
-                tmp_path / "key",
-                "--out",
-                out,
-            )  # fmt: skip
-        )
+        started.append(start(part, *same, *over_tcp(nodes, rank)))
     for process in started:
         _, error = process.communicate()
         assert process.returncode == 0, error
@@ -108,7 +96,7 @@ def test_each_node_may_have_a_file_of_its_own(tmp_path):
 @pytest.mark.parametrize(
     ("others", "code", "told"),
     [
-        (("--topics", "4"), 2, "n_topics must be the same at all nodes: 3 at node 0"),
+        (("--topics", "4"), 2, "--topics must be the same at all nodes (3 at node 0, 4 at node 1), got "),
         (("other",), 2, "all nodes must read the same corpus, and that of node 1 differs"),
     ],
 )
@@ -150,12 +138,9 @@ def long_fit(tmp_path):
 def test_a_signal_to_any_node_ends_the_fit_of_all(long_fit, tmp_path):
     long_fit[1].send_signal(signal.SIGINT)
     for process in long_fit:
-        out, error = process.communicate()
+        _, error = process.communicate()
         assert process.returncode == 0, error
-    assert (
-        "stopped by SIGINT" in long_fit[0].args[-1]
-        or "WARNING: the fit was ended by SIGINT" in error
-    )
+        assert "WARNING: the fit was ended by SIGINT" in error
     assert esvi_shm.load(tmp_path / "model").summary["stopped"] == "SIGINT"
 
 
@@ -172,13 +157,13 @@ def test_a_node_that_is_killed_is_named_by_the_others(rank, long_fit, tmp_path):
 @pytest.mark.parametrize(
     ("arguments", "told"),
     [
-        (("--rank", "1"), "rank must come with transport, got 1"),
-        (("--corpus-part",), "corpus_part must come with transport"),
+        (("--rank", "1"), "--rank must come with transport, got 1"),
+        (("--corpus-part",), "--corpus-part must come with transport"),
         (("--transport", "pigeon"), "transport must be one of"),
         (("--transport", "tcp"), "nodes must"),
         (("--transport", "tcp", "--nodes", "127.0.0.1:1", "--rank", "1"), "rank must"),
         (("--transport", "tcp", "--nodes", "10.0.0.1:7600,10.0.0.2:7600", "--rank", "0"), "key"),
-        (("--transport", "tcp", "--nodes", "x:1", "--rank", "0", "--deterministic"), "deterministic"),
+        (("--transport", "tcp", "--nodes", "x:1", "--rank", "0", "--deterministic"), "nodes"),
     ],
 )  # fmt: skip
 def test_options_that_do_not_go_together_are_refused(arguments, told, tmp_path):

@@ -4,7 +4,9 @@ import numpy as np
 import pytest
 from hypothesis import given
 
+from esvi_shm.families.lda.margins import FAR, NEAR
 from esvi_shm.families.lda.totals import REFOLD_SWEEPS
+from esvi_shm.vector import padded
 from tests import naive
 from tests.families.lda.play import (
     assert_sums_hold,
@@ -144,3 +146,19 @@ def test_sums_at_rest_leave_the_scratch_as_a_visit_needs_it(command):
     for worker in fit.workers:
         worker.command(command)
         assert not worker.scratch.rows.any()
+
+
+@pytest.mark.parametrize("inference", ["vb", "cvb0"])
+def test_a_block_whose_words_are_asked_for_ahead(inference):
+    """Rows of few pairs too: the last four of a row have none to ask for."""
+    n_topics = 200
+    stride = 2 * padded(n_topics)
+    n_words = FAR // stride + 1
+    assert stride <= NEAR
+    random = np.random.default_rng(2)
+    counts = np.zeros((8, n_words), np.float32)
+    for d, n in enumerate((n_words, 1, 4, 7, 8, 9, 13, 31)):
+        counts[d, random.choice(n_words, n, replace=False)] = random.integers(1, 5, n)
+    fit = play(counts, n_topics=n_topics, inference=inference, temper_passes=0)
+    assert fit.workers[0].scratch.rows.size > FAR
+    assert_visit_is_right(fit, counts, 0, 0)
