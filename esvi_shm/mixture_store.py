@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from esvi_shm.mixture import FittedMixture
+from esvi_shm.mixture import FittedMixture, MixtureRecord
 from esvi_shm.mixture_options import MixtureOptions
 from esvi_shm.runtime.record import Record
 
@@ -32,11 +32,11 @@ def names(listed: Iterable[str]) -> set[str]:
     return prior | {f"{name}.npy" for name in _ARRAYS} | {"history.csv", "summary.json"}
 
 
-def read_history(folder: Path) -> list[Record]:
-    """The evaluations of `history.csv`."""
+def read_history(folder: Path, kind: Any = Record) -> list[Any]:
+    """The evaluations of `history.csv`, as records of this kind."""
     with open(folder / "history.csv", newline="") as file:
         return [
-            Record(**{name: float(value) for name, value in row.items()})
+            kind(**{name: float(value) for name, value in row.items()})
             for row in csv.DictReader(file)
         ]
 
@@ -54,7 +54,7 @@ def parse(folder: Path) -> FittedMixture:
     paths = [*(folder / f"{name}.npy" for name in _ARRAYS), *folder.glob("prior_*.npy")]
     arrays = {path.stem: np.load(path, allow_pickle=False) for path in paths}
     summary = dict(json.loads((folder / "summary.json").read_text()))
-    config, history = summary["config"], read_history(folder)
+    config, history = summary["config"], read_history(folder, MixtureRecord)
     statistics, centre = arrays["statistics"], arrays["centre"]
     if statistics.ndim != 2 or centre.ndim != 1 or not history:
         raise ValueError("statistics must be a matrix, centre a vector, and there be a history")

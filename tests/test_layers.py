@@ -17,7 +17,8 @@ FLOORS = [
     {"transports"},
     {
         "parameters", "intervals", "summary", "model", "metrics", "estimators", "export", "store",
-        "progress", "command", "mixture", "mixture_store", "mixture_estimator", "fit_mixture",
+        "progress", "command", "mixture", "mixture_store", "mixture_holdout",
+        "mixture_estimator", "fit_mixture",
     },
     {"fit", "infer", "evaluate", "simulate", "gc"},
 ]  # fmt: skip
