@@ -317,3 +317,15 @@ def _tell(text: str) -> None:
     """A line on standard error; lost where nobody takes it."""
     with contextlib.suppress(OSError):
         print(text, file=sys.stderr)
+
+
+def share_of(text: str | None) -> float | None:
+    """The share that --holdout asks for; None for a file, or without the option."""
+    from esvi_shm.metrics.holdout import check_share
+
+    try:
+        return None if text is None else check_share(float(text))
+    except ParameterError:
+        raise
+    except ValueError:
+        return None

@@ -191,11 +191,12 @@ def _parser() -> argparse.ArgumentParser:
         help="documents that the fit does not see: each evaluation records their perplexity by "
         "document completion (python -m esvi_shm.evaluate --help), while the clock stands still. "
         "A share (0.1) is drawn from CORPUS by --seed; a file is read as CORPUS is, without "
-        "the options that drop words (default: none)",
+        "the options that drop words. Of mixtures: points, and their log likelihood "
+        "(default: none)",
     )  # fmt: skip
     stop.add_argument(
         "--patience", type=int, metavar="N",
-        help="stop when N evaluations in a row have brought no lower perplexity of --holdout, once "
+        help="stop when N evaluations in a row have brought no better figure of --holdout, once "
         "cvb0 of anneal, tempering, noise, refolds and repairs are over (default: never)",
     )  # fmt: skip
     stop.add_argument(
@@ -355,18 +356,6 @@ def _print_results(model: "FittedModel", n_words: int) -> None:
         )
 
 
-def _share(text: str | None) -> float | None:
-    """The share of documents that --holdout asks for; None for a file, or without the option."""
-    from esvi_shm.metrics.holdout import check_share
-
-    try:
-        return None if text is None else check_share(float(text))
-    except ParameterError:
-        raise
-    except ValueError:
-        return None
-
-
 def _set_aside(
     given: argparse.Namespace, corpus: "Corpus", seed: int, progress: "Progress"
 ) -> "tuple[Corpus, HeldOut | None]":
@@ -375,7 +364,7 @@ def _set_aside(
 
     if given.holdout is None:
         return corpus, None
-    holdout: Any = _share(given.holdout)
+    holdout: Any = command.share_of(given.holdout)
     if holdout is None:
         # Its words are those of CORPUS, however rare they are here.
         kept = {"min_df": 1, "max_df": 1.0, "stop_words": None, "max_vocabulary": None}
@@ -403,7 +392,7 @@ def _run(given: argparse.Namespace) -> None:
 
     config = _config(given)
     engine.check(config, given.holdout is not None)
-    _share(given.holdout)
+    command.share_of(given.holdout)
     if given.top_words < 0:
         raise ParameterError("top_words", "must be at least 0", given.top_words)
     if given.out is not None:

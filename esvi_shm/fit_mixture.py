@@ -24,7 +24,7 @@ _ARRAYS = ("mean_prior", "covariance_prior", "means")
 #: Options of a corpus, which say nothing of points; with their defaults.
 _NOT_OURS = {
     "format": None, "vocabulary": None, "transpose": False, "stop_words": None, "first_id": None,
-    "max_vocabulary": None, "min_df": 1, "max_df": 1.0, "holdout": None, "start_from": None,
+    "max_vocabulary": None, "min_df": 1, "max_df": 1.0, "start_from": None,
     "seed_words": None, "transport": None, **fit_nodes.OPTIONS,
 }  # fmt: skip
 
@@ -101,6 +101,7 @@ def run(given: argparse.Namespace) -> None:
     from esvi_shm import store
     from esvi_shm.config import FitConfig
     from esvi_shm.mixture import FittedMixture
+    from esvi_shm.mixture_holdout import set_aside
     from esvi_shm.mixture_options import MixtureOptions
     from esvi_shm.points import read_points
     from esvi_shm.progress import Progress
@@ -127,21 +128,28 @@ def run(given: argparse.Namespace) -> None:
     names = {field.name for field in fields(FitConfig)} & values.keys()
     values["seed_words"] = values["seed_words"] or ()
     config = FitConfig(**{name: values[name] for name in names}, mixture=options)
-    engine.check(config)
+    engine.check(config, given.holdout is not None)
+    share = command.share_of(given.holdout)
     if given.out is not None:
         store.check_target(given.out)
-    read = (given.corpus, given.mean_prior, given.covariance_prior, given.means)
+    read = (given.corpus, given.holdout, given.mean_prior, given.covariance_prior, given.means)
     command.check_output("log_json", given.log_json, read, given.out, begins=b"{")
     with Progress(given.quiet, given.log_json) as progress:
-        points = read_points(given.corpus)
+        points, held_out = read_points(given.corpus), None
+        if given.holdout is not None:
+            holdout = read_points(given.holdout) if share is None else share
+            aside = points, holdout, config.family, options, config.seed
+            points, held_out = set_aside(*aside)
+            progress.say(f"held out: {held_out.points.n_points:,} points")
         progress.n_tokens, progress.unit = points.n_points, "point"
         progress.say(f"{points.name}: {points.n_points:,} points, {points.n_features:,} features")
         if given.plan:
             print(memory.describe(engine.plan(points, config, release=True)))
             return
-        result = engine.fit(points, config, progress, release=True)
+        result = engine.fit(points, config, progress, held_out, release=True)
         with Signals():  # what there is is saved at the first signal, and printed
-            model = FittedMixture.from_result(result, points)
+            about = held_out.describe() if held_out else None
+            model = FittedMixture.from_result(result, points, about)
             if given.out is not None:
                 store.save(model, given.out)
         progress.log("summary", **model.summary)
@@ -167,3 +175,8 @@ def _print_results(model: "FittedMixture", table: bool) -> None:
         f"{summary['points_per_second'] / 1e3:.1f} k points/s"
     )
     print(f"ELBO {summary['elbo']:.6g} nats, {summary['elbo_per_point']:.4f} a point")
+    if summary["holdout"] is not None:
+        print(
+            f"held-out log likelihood {summary['holdout_log_likelihood']:.4f} a point "
+            f"({summary['holdout']['n_points']:,} points)"
+        )

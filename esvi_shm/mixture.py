@@ -1,6 +1,7 @@
 """The fitted mixture: what people look at, save and load, and what it says of other points."""
 
-from typing import Any
+import math
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -15,6 +16,18 @@ from esvi_shm.runtime.record import Record, Result
 _TILE = 2**21
 
 
+class MixtureRecord(NamedTuple):
+    """One evaluation, as `runtime.record.Record`; `log_likelihood` is that of a held-out point."""
+
+    passes: float
+    fit_seconds: float
+    total_seconds: float
+    elbo: float
+    elbo_f: float
+    objective: float
+    log_likelihood: float = math.nan
+
+
 class FittedMixture:
     """A fitted mixture of an exponential family.
 
@@ -27,7 +40,7 @@ class FittedMixture:
     prior : dict of float64 arrays
     centre : float64 array, shape (D,)
         Taken off all points.
-    history : list of Record
+    history : list of MixtureRecord
     summary : dict
         What `summary.json` holds.
     labels : int array, shape (N,)
@@ -56,7 +69,7 @@ class FittedMixture:
         statistics: np.ndarray,
         prior: dict[str, np.ndarray],
         centre: np.ndarray,
-        history: list[Record],
+        history: list[MixtureRecord],
         summary: dict[str, Any],
         labels: np.ndarray,
     ) -> None:
@@ -76,12 +89,15 @@ class FittedMixture:
         return f"FittedMixture({text}, ELBO {self.elbo:.6g})"
 
     @classmethod
-    def from_result(cls, result: Result, points: Points) -> "FittedMixture":
-        """The model of a finished fit of `points`."""
+    def from_result(
+        cls, result: Result, points: Points, holdout: dict[str, Any] | None = None
+    ) -> "FittedMixture":
+        """The model of a finished fit of `points`; `holdout` describes what judged it."""
         found, config = result.learned, result.config
         return cls(
             config.family, config.mixture or MixtureOptions(), np.array(found.statistics),
-            found.prior, found.centre, result.history, summarise(result, points),
+            found.prior, found.centre, [as_record(r) for r in result.history],
+            summarise(result, points, holdout),
             found.labels(),
         )  # fmt: skip
 
@@ -188,7 +204,14 @@ class FittedMixture:
         store.save(self, folder)
 
 
-def summarise(result: Result, points: Points) -> dict[str, Any]:
+def as_record(record: Record) -> MixtureRecord:
+    """An evaluation of the engine, whose judge says the lower the better."""
+    return MixtureRecord(*record[:6], -record.perplexity)
+
+
+def summarise(
+    result: Result, points: Points, holdout: dict[str, Any] | None = None
+) -> dict[str, Any]:
     """The figures of a finished fit of a mixture, of what JSON can hold."""
     config, last = result.config, result.history[-1]
     n_passes = round(result.passes, 3)
@@ -204,6 +227,8 @@ def summarise(result: Result, points: Points) -> dict[str, Any]:
         "elbo": last.elbo,
         "elbo_f": last.elbo_f,
         "elbo_per_point": last.elbo / points.n_points,
+        "holdout": holdout,
+        "holdout_log_likelihood": -last.perplexity if holdout else None,
         "fit_seconds": result.fit_seconds,
         "start_seconds": result.fit_seconds - result.pass_seconds,
         "total_seconds": last.total_seconds,

@@ -10,6 +10,7 @@ from esvi_shm.config import FitConfig
 from esvi_shm.errors import ParameterError
 from esvi_shm.estimators import seed_of
 from esvi_shm.mixture import FittedMixture
+from esvi_shm.mixture_holdout import set_aside
 from esvi_shm.mixture_options import MixtureOptions
 from esvi_shm.points import as_points
 from esvi_shm.runtime import engine
@@ -51,6 +52,11 @@ class Mixture(ClusterMixin, BaseEstimator):
         Stop when the relative change of the ELBO between two evaluations is smaller; 0: never.
     evaluate_every, n_workers, n_blocks, restarts, restart_passes, max_time, route, deterministic
         As for `LDA`.
+    holdout : float, points as for `fit`, or None
+        A share of the points, or others, that the fit does not see: ``history_`` has their mean log
+        likelihood, in nats.
+    patience : int or None
+        Stop when so many evaluations in a row bring no higher log likelihood of `holdout`.
     topk : int or None
         Responsibilities kept of each point, the largest; None: all.
     dense_passes : int or None
@@ -58,7 +64,7 @@ class Mixture(ClusterMixin, BaseEstimator):
         scored against those that it keeps, their neighbours and a few drawn at random, but for
         every tenth pass; what that leaves out is in ``model_.summary["ending"]``. None: 5.
     moves : bool
-        After 1, 3, 6, 10... passes merge and split components, where that raises the bound.
+        After 3, 6, 10, 15... passes merge and split components, where that raises the bound.
     strict : bool
         Lemma 1 only within the block that a worker holds.
     random_state : int, RandomState or None
@@ -104,6 +110,8 @@ class Mixture(ClusterMixin, BaseEstimator):
         evaluate_every: int = FitConfig.evaluate_every,
         restarts: int = FitConfig.restarts,
         restart_passes: int = FitConfig.restart_passes,
+        holdout: Any = None,
+        patience: int | None = None,
         max_time: float | None = None,
         route: str = FitConfig.route,
         n_workers: int | None = None,
@@ -131,6 +139,8 @@ class Mixture(ClusterMixin, BaseEstimator):
         self.evaluate_every = evaluate_every
         self.restarts = restarts
         self.restart_passes = restart_passes
+        self.holdout = holdout
+        self.patience = patience
         self.max_time = max_time
         self.route = route
         self.n_workers = n_workers
@@ -144,6 +154,7 @@ class Mixture(ClusterMixin, BaseEstimator):
             raise ParameterError("init_params", rule, self.init_params)
         values = {_PARAMETERS.get(n, n): v for n, v in self.get_params(deep=False).items()}
         values["start"], values["seed"] = _STARTS[self.init_params], seed_of(self.random_state)
+        del values["holdout"]
         options = MixtureOptions(**{name: values.pop(name) for name in _OPTIONS})
         return FitConfig(**values, mixture=options)
 
@@ -154,13 +165,20 @@ class Mixture(ClusterMixin, BaseEstimator):
         """
         try:
             config = self._config()
-            points = as_points(X)
-            result = engine.fit(points, config)
+            engine.check(config, self.holdout is not None)
+            points, every, judge = as_points(X), None, None
+            if self.holdout is not None:
+                given = self.holdout, config.family, config.mixture, config.seed
+                every, (points, judge) = points, set_aside(points, *given)
+            result = engine.fit(points, config, judge=judge)
         except ParameterError as error:
             here = {there: name for name, there in _PARAMETERS.items()}
             raise error.renamed(here.get(error.name, error.name)) from None
-        self.model_ = FittedMixture.from_result(result, points)
+        about = judge.describe() if judge else None
+        self.model_ = FittedMixture.from_result(result, points, about)
         self.weights_, self.labels_ = self.model_.weights, self.model_.labels
+        if every is not None and every is not points:  # those held out have none yet
+            self.labels_ = self.model_.predict(every)
         for name, value in self.model_.parameters().items():
             setattr(self, f"{name}_", value)
         self.lower_bound_, self.history_ = self.model_.elbo, self.model_.history

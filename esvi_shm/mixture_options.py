@@ -13,6 +13,8 @@ _NUMBERS = (
     "degrees_of_freedom_prior",
     "feature_prior",
 )
+#: What the numbers may be: beyond, gamma functions cancel to nothing, or overflow.
+LEAST, MOST = 1e-12, 1e12
 _ARRAYS = ("mean_prior", "covariance_prior", "means")
 
 
@@ -75,8 +77,10 @@ class MixtureOptions:
                 value, int | float | np.integer | np.floating
             ):
                 raise ParameterError(name, "must be a number", value)
-            if not 0 < value < np.inf:
+            if not value > 0:
                 raise ParameterError(name, "must be greater than 0", value)
+            if not LEAST <= value <= MOST:
+                raise ParameterError(name, f"must lie between {LEAST:g} and {MOST:g}", value)
             object.__setattr__(self, name, float(value))
         for name in _ARRAYS:
             value = getattr(self, name)

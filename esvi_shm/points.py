@@ -116,6 +116,8 @@ def as_points(given: Any, name: str | None = None) -> Points:
     name = name or "points"
     if hasattr(given, "tocsr"):
         return _sparse(given, name)
+    if np.ma.is_masked(given):
+        raise CorpusError(name, "must have no masked numbers: fill them in, or leave points out")
     try:
         array = np.asarray(given)
     except ValueError as error:  # lists of different lengths

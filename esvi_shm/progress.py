@@ -107,7 +107,10 @@ class Progress(Observer):
         self.log("evaluation", **{k: v if math.isfinite(v) else None for k, v in figures})
         per_token = record.elbo / self.n_tokens
         perplexity = record.perplexity
-        held_out = "" if math.isnan(perplexity) else f"held-out perplexity {perplexity:.2f}, "
+        held_out = f"held-out perplexity {perplexity:.2f}, "
+        if self.unit == "point":  # of which the judge says minus the log likelihood
+            held_out = f"held-out log likelihood {-perplexity:.4f}, "
+        held_out = "" if math.isnan(perplexity) else held_out
         if self.terminal and self._bar is not None:
             short = held_out.replace("held-out ", "").rstrip(", ")
             parts = [f"ELBO/{self.unit} {per_token:.4f}", short]

@@ -36,7 +36,6 @@ from esvi_shm.errors import ModelError
 from esvi_shm.mixture import FittedMixture
 from esvi_shm.model import FittedModel
 from esvi_shm.parameters import Parameters
-from esvi_shm.runtime.record import Record
 from esvi_shm.runtime.signals import finishing
 
 FORMAT_VERSION = 1
@@ -400,7 +399,10 @@ def _write_all(model: FittedModel | FittedMixture, folder: Path) -> None:
         mixture_store.write(model, writer)
     else:
         _write_topics(model, writer)
-    lines = [",".join(Record._fields), *(",".join(map(repr, record)) for record in model.history)]
+    lines = [
+        ",".join(model.history[0]._fields),
+        *(",".join(map(repr, record)) for record in model.history),
+    ]
     writer.write("history.csv", ["\n".join([*lines, ""]).encode()])
     writer.write("summary.json", [_json(model.summary)])
     import numba

@@ -96,7 +96,11 @@ def test_each_node_may_have_a_file_of_its_own(tmp_path):
 @pytest.mark.parametrize(
     ("others", "code", "told"),
     [
-        (("--topics", "4"), 2, "--topics must be the same at all nodes (3 at node 0, 4 at node 1), got "),
+        (
+            ("--topics", "4"),
+            2,
+            "--topics must be the same at all nodes (3 at node 0, 4 at node 1), got ",
+        ),
         (("other",), 2, "all nodes must read the same corpus, and that of node 1 differs"),
     ],
 )

@@ -17,8 +17,8 @@ FLOORS = [
     {"transports"},
     {
         "parameters", "intervals", "summary", "model", "metrics", "estimators", "export", "store",
-        "progress", "command", "mixture", "mixture_store", "mixture_estimator", "fit_mixture",
-        "fit_nodes",
+        "progress", "command", "mixture", "mixture_store", "mixture_holdout",
+        "mixture_estimator", "fit_mixture", "fit_nodes",
     },
     {"fit", "infer", "evaluate", "simulate", "gc", "launch"},
 ]  # fmt: skip

@@ -188,3 +188,56 @@ def test_scores_are_log_sum_exps():
     model = esvi_shm.Mixture(2, n_workers=1, random_state=0).fit(X).model_
     u = model._scores(X)
     np.testing.assert_allclose(model.score_samples(X), logsumexp(u, axis=1))
+
+
+def test_a_share_of_the_points_judges_and_ends_the_fit(saved, tmp_path, capsys):
+    arguments = [
+        str(saved / "X.npy"),
+        "--family",
+        "gaussian",
+        "--components",
+        "9",
+        "--workers",
+        "1",
+    ]
+    arguments += ["--holdout", "0.25", "--patience", "2", "--tol", "0"]
+    arguments += ["--evaluate-every", "1", "--passes", "200", "--out", str(tmp_path / "m")]
+    assert fit.main(arguments) == 0
+    said = capsys.readouterr()
+    model = esvi_shm.load(tmp_path / "m")
+    assert model.summary["n_points"] == 90 and model.summary["stopped"] == "patience"
+    assert model.summary["holdout"] == {
+        "source": f"{saved / 'X.npy'}, 30 points held out", "n_points": 30
+    }  # fmt: skip
+    found = [record.log_likelihood for record in model.history]
+    assert len(found) - 1 - int(np.argmax(found)) == 2
+    assert model.summary["holdout_log_likelihood"] == found[-1]
+    assert f"held-out log likelihood {found[-1]:.4f} a point (30 points)" in said.out
+    assert f"held-out log likelihood {found[0]:.4f}" in said.err
+    assert len(model.labels) == 90
+
+
+def test_other_points_judge_a_mixture():
+    new = X[:40] + 0.1
+    mixture = esvi_shm.Mixture(3, holdout=new, n_workers=1, random_state=0).fit(X)
+    found = mixture.history_[-1].log_likelihood
+    assert found == pytest.approx(mixture.score_samples(new).mean())
+    drawn = esvi_shm.Mixture(3, holdout=0.5, n_workers=1, random_state=0).fit(X)
+    np.testing.assert_array_equal(drawn.labels_, drawn.predict(X))
+    assert len(drawn.model_.labels) == 60
+
+
+@pytest.mark.parametrize(
+    ("holdout", "options", "error", "message"),
+    [
+        (1.5, {}, ParameterError, r"holdout as a share of the documents must lie in \(0, 1\)"),
+        (0.001, {}, ParameterError, "holdout must set aside some and not all of 120 points"),
+        (np.ones((3, 5)), {}, CorpusError, "must have 2 features, as the points of the fit have"),
+        (np.ones((3, 2)) * np.nan, {}, CorpusError, "must be finite, got nan in row 0"),
+        (None, {"patience": 3}, ParameterError, "patience must come with holdout, got 3"),
+        (0.5, {"patience": 0}, ParameterError, "patience must be at least 1, got 0"),
+    ],
+)
+def test_bad_points_held_out_are_refused(holdout, options, error, message):
+    with pytest.raises(error, match=message):
+        esvi_shm.Mixture(3, holdout=holdout, n_workers=1, **options).fit(X)

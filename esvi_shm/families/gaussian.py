@@ -92,6 +92,10 @@ class Gaussian:
                 rule = f"must have a number for each of the {D} features"
                 raise ParameterError("mean_prior", rule, options.mean_prior.shape)
             mean = options.mean_prior
+            far = float(np.abs(mean - shift).max())
+            if far > MOST_SPREAD:
+                rule = f"must lie within {MOST_SPREAD:g} of the mean of the points (distance given)"
+                raise ParameterError("mean_prior", rule, far)
         nu0 = options.degrees_of_freedom_prior or (float(D) if full else 1.0)
         if full and nu0 <= D - 1:
             rule = f"must be greater than the number of features - 1, {D - 1}"
@@ -117,11 +121,13 @@ def _scale(points: Points, options: MixtureOptions, variance: np.ndarray) -> np.
             if not (given > 0).all():
                 least = float(given.min())
                 raise ParameterError("covariance_prior", "must be greater than 0", least)
+            _check_range(given)
             return given.reshape(-1)
         least = float(np.linalg.eigvalsh(given)[0])
         if not np.allclose(given, given.T) or least <= 0:
             rule = "must be symmetric and positive definite"
             raise ParameterError("covariance_prior", f"{rule} (least eigenvalue given)", least)
+        _check_range(np.linalg.eigvalsh(given))
         return given
     mean_variance = float(variance.mean())
     floor = LEAST_VARIANCE * (mean_variance if mean_variance > 0 else 1.0)
@@ -145,6 +151,15 @@ def _scale(points: Points, options: MixtureOptions, variance: np.ndarray) -> np.
         values = np.maximum(values, floor)
         covariance = (vectors * values) @ vectors.T
     return covariance
+
+
+def _check_range(variances: np.ndarray) -> None:
+    """Refuse a prior's variances that products of points could not be held against."""
+    least, most = LEAST_SPREAD**2, MOST_SPREAD**2
+    bad = (variances < least) | (variances > most)
+    if bad.any():
+        rule = f"must lie between {least:g} and {most:g} (eigenvalues, of full)"
+        raise ParameterError("covariance_prior", rule, float(variances[bad].flat[0]))
 
 
 class Model(Mixture):

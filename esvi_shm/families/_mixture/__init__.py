@@ -34,7 +34,7 @@ from esvi_shm.families._mixture.functions import gammaln, psi
 from esvi_shm.families._mixture.kept_worker import KeptWorker
 from esvi_shm.families._mixture.learned import Learned
 from esvi_shm.families._mixture.left_out import left_out
-from esvi_shm.families._mixture.moves import is_due, script
+from esvi_shm.families._mixture.moves import FIRST, is_due, script
 from esvi_shm.families._mixture.worker import Worker, tile_rows
 from esvi_shm.families.contract import Arrays, Bound, Changes, Judge
 from esvi_shm.points import Points
@@ -92,7 +92,7 @@ class Mixture:
         "inference", "cvb0_passes", "temper_passes", "power", "leave_out", "refold_after", "noise",
         "noise_passes", "repair_after", "alpha", "eta", "learn_priors",
         "symmetric_alpha", "axis", "residual", "seed_documents", "start_from",
-        "seed_words", "patience",
+        "seed_words",
     )  # fmt: skip
 
     @classmethod
@@ -178,7 +178,7 @@ class Mixture:
             config, topk=topk, n_topics=4, n_workers=1, n_blocks=1, start="random", mixture=options,
             dense_passes=None if topk is None else 0,  # the start is dense
         )  # fmt: skip
-        return points, small, [1] if options.strict or options.moves else []
+        return points, small, [FIRST] if options.strict or options.moves else []
 
     def work(self, shard: Arrays) -> np.ndarray:
         return np.diff(shard["chunk_bounds"])
@@ -396,7 +396,9 @@ class Mixture:
         return Bound(elbo_f + float(gap), elbo_f, elbo_f)
 
     def judged(self, arrays: Arrays, shared: Arrays) -> tuple[Any, ...]:
-        return (shared["statistics"],)
+        shapes = self.kind.prior_shapes(self.sizes.n_features, self.options)
+        prior = {name: arrays[f"prior_{name}"] for name in shapes}
+        return shared["statistics"], prior, arrays["centre"]
 
     def prior_means(self, shared: Arrays) -> tuple[float, float]:
         return math.nan, math.nan

@@ -12,6 +12,7 @@ the bound: so it never falls. A dead component is one that merges for nothing. W
 workers is in `mover`.
 """
 
+import math
 from collections.abc import Generator
 from typing import TYPE_CHECKING, Any
 
@@ -22,6 +23,8 @@ from esvi_shm.families.contract import Arrays
 if TYPE_CHECKING:
     from esvi_shm.families._mixture import Mixture
 
+#: The first pass after which moves are tried.
+FIRST = 3
 #: Points of each component, on average, that seeds are drawn from.
 _DRAWN = 20
 #: Times that the halves' parameters are computed.
@@ -33,12 +36,14 @@ LEAST_GAIN = 0.5
 
 
 def is_due(n_passes: int) -> bool:
-    """Whether moves are tried after so many passes: 1, 3, 6, 10, 15, 21...
+    """Whether moves are tried after so many passes: 3, 6, 10, 15, 21...
 
-    >>> [n for n in range(1, 30) if is_due(n)]
-    [1, 3, 6, 10, 15, 21, 28]
+    Before, components that are still on their way would be merged.
+
+    >>> [n for n in range(30) if is_due(n)]
+    [3, 6, 10, 15, 21, 28]
     """
-    return n_passes > 0 and int(np.sqrt(8 * n_passes + 1)) ** 2 == 8 * n_passes + 1
+    return n_passes >= FIRST and math.isqrt(8 * n_passes + 1) ** 2 == 8 * n_passes + 1
 
 
 def script(

@@ -248,6 +248,15 @@ BAD = [
     ({"alpha": 0.3}, ParameterError, "alpha has no meaning with family gaussian, got 0.3"),
     ({"mean_prior": [1.0]}, ParameterError, "mean_prior must have a number for each of the 2"),
     ({"mean_precision_prior": 0}, ParameterError, "mean_precision_prior must be greater than 0"),
+    ({"mean_precision_prior": 1e300}, ParameterError, "mean_precision_prior must lie between"),
+    ({"weight_concentration_prior": 1e300}, ParameterError, "must lie between 1e-12 and 1e"),
+    ({"degrees_of_freedom_prior": np.inf}, ParameterError, "must lie between .*, got inf"),
+    ({"mean_prior": [1e200, 0.0]}, ParameterError, "mean_prior must lie within 1e.12 of the mean"),
+    ({"covariance_prior": [1.0, 1e-300]}, ParameterError, "covariance_prior must lie between"),
+    (
+        {"covariance": "full", "covariance_prior": [[1.0, 0.0], [0.0, 1e30]]},
+        ParameterError, "covariance_prior must lie between",
+    ),
     ({"covariance_prior": [1.0, -1.0]}, ParameterError, "covariance_prior must be greater than 0"),
     (
         {"covariance": "full", "covariance_prior": [[1.0, 2.0], [2.0, 1.0]]},
