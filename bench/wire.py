@@ -3,8 +3,8 @@
 Two processes with the real protocol, and a home whose visits take no time: blocks hop as fast as
 they can, in both directions at once, which is what two busy nodes ask of the wire. Counted are the
 rows alone, each hop once, over the seconds from release to rest; the processor's seconds are those
-of both processes, and say on a machine full of other work what a free one would do. Beside it stands
-a plain copy of memory, and a bare socket with one thread.
+of both processes, and say on a machine full of other work what a free one would do. Beside it
+stands a plain copy of memory, and a bare socket with one thread.
 """
 
 import argparse
