@@ -195,7 +195,7 @@ class Nodes:
             if at is not None:
                 flat = own[at[0]].reshape(-1).view(np.uint8)
                 part = flat[at[1] : at[2]].tobytes()
-            parts = self.peers.gather(part)
+            parts = self.peers.collect(part)
             for rank, arrays in enumerate(found, 1):
                 place = next(theirs[rank - 1], None)
                 if place is not None:

@@ -1,9 +1,9 @@
 """The other nodes of a fit, as home sees them: what joins machines must do for it.
 
 Every node runs a home of its own, with its own units and workers, and all homes play the same
-scripts. While no block is out they meet in collective calls (`gather`, `sum_into`, `rotate`),
-which all make in the same order. In between, blocks hop from node to node, and take their rows
-along: `release` lets them go, then each home visits what `poll` hands it until `REST`.
+scripts. While no block is out they meet in collective calls (`gather`, `collect`, `sum_into`,
+`rotate`), which all make in the same order. In between, blocks hop from node to node, and take
+their rows along: `release` lets them go, then each home visits what `poll` hands it until `REST`.
 
     home                        peers                          the other homes
     release ------------------> (every block at its owner)
@@ -76,6 +76,9 @@ class Peers(Protocol):
 
     def gather(self, part: bytes) -> list[bytes]:
         """Every node's part, by rank, on every node."""
+
+    def collect(self, part: bytes) -> list[bytes]:
+        """Every node's part, by rank, at node 0; nothing elsewhere."""
 
     def sum_into(self, array: np.ndarray) -> None:
         """Replace a float64 array by its sum over all nodes; the same bits on all of them."""

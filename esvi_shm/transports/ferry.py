@@ -99,6 +99,22 @@ class Ferry:
         self._wait_until_written()
         return [bytes(parts[j]) for j in range(self.n_nodes)]
 
+    def collect(self, part: bytes) -> list[bytes]:
+        """Every node's part, by rank, at node 0; nothing elsewhere."""
+        calls = self._protocol.collectives
+        if self.rank:
+            with self._lock:
+                calls.send_part(part, [0], [0])
+            self._wait_for_parts()  # until node 0 has all: nobody runs ahead of it
+            return []
+        with self._lock:
+            calls.send_part(b"", [], self._others)
+        parts: dict[int, Buffer] = {0: part, **self._wait_for_parts()}
+        with self._lock:
+            calls.go_on_with_part(b"", self._others, [])
+        self._wait_until_written()
+        return [bytes(parts[j]) for j in range(self.n_nodes)]
+
     def sum_into(self, array: np.ndarray) -> None:
         """Replace a float64 array by its sum over all nodes; the same bits on all of them."""
         calls = self._protocol.collectives

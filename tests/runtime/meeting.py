@@ -55,6 +55,10 @@ class Node:
         assert isinstance(part, bytes)
         return self._say(part)
 
+    def collect(self, part):
+        found = self._say(part)
+        return [] if self.rank else found
+
     def sum_into(self, array):
         assert array.dtype == np.float64
         array[...] = sum(self._say(array.copy()))

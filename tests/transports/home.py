@@ -78,6 +78,9 @@ def play(peers, n_blocks=11, width=50, n_passes=3, n_releases=2, recall_after=No
     assert peers.gather(f"words of {rank}".encode() * 3) == [
         f"words of {j}".encode() * 3 for j in range(n_nodes)
     ]
+    for i in range(30):
+        found = peers.collect(f"{i} of {rank}".encode() * 3)
+        assert found == ([] if rank else [f"{i} of {j}".encode() * 3 for j in range(n_nodes)])
     peers.begin(rows, nodes_of)
     total = np.array([[0.1 * (rank + 1), rank]])
     peers.sum_into(total)

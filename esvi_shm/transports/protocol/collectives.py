@@ -1,6 +1,7 @@
 """Calls that all nodes make in the same order, while no block is out.
 
 gather      every node sends its part to all others
+collect     every node sends its part to rank 0, which answers when it has all
 sum_into    every node sends its array to rank 0, which adds them up in the order of the ranks
             and sends the sum to all: the same bits everywhere
 rotate      every node sends the rows of the blocks that it holds to the next rank, block by
