@@ -3,7 +3,8 @@
 Two processes with the real protocol, and a home whose visits take no time: blocks hop as fast as
 they can, in both directions at once, which is what two busy nodes ask of the wire. Counted are the
 rows alone, each hop once, over the seconds from release to rest; the processor's seconds are those
-of both processes, and say on a machine full of other work what a free one would do. Beside it stands a plain copy of memory, and a bare socket with one thread.
+of both processes, and say on a machine full of other work what a free one would do. Beside it
+stand a plain copy of memory, and a bare socket between two threads.
 """
 
 import argparse
@@ -38,8 +39,14 @@ class _Rows:
         self.blocks = np.ones((n_blocks, n_bytes), np.uint8)
         self.share = np.zeros(128)
 
-    def parts(self, block: int) -> list[memoryview]:
-        return [self.blocks[block].data]
+    def pack(self, block: int) -> memoryview:
+        return self.blocks[block].data
+
+    def most(self, block: int) -> int:
+        return self.blocks.shape[1]
+
+    def unpack(self, block: int, data: memoryview) -> None:
+        self.blocks[block] = np.frombuffer(data, np.uint8)
 
     def hold(self, block: int) -> None:
         pass
