@@ -4,7 +4,7 @@ Two processes with the real protocol, and a home whose visits take no time: bloc
 they can, in both directions at once, which is what two busy nodes ask of the wire. Counted are the
 rows alone, each hop once, over the seconds from release to rest; the processor's seconds are those
 of both processes, and say on a machine full of other work what a free one would do. Beside it
-stands a plain copy of memory, and a bare socket with one thread.
+stand a plain copy of memory, and a bare socket between two threads.
 """
 
 import argparse
@@ -43,10 +43,10 @@ class _Rows:
         return self.blocks[block].data
 
     def most(self, block: int) -> int:
-        return self.blocks[block].nbytes
+        return self.blocks.shape[1]
 
     def unpack(self, block: int, data: memoryview) -> None:
-        self.blocks[block] = data
+        self.blocks[block] = np.frombuffer(data, np.uint8)
 
     def hold(self, block: int) -> None:
         pass

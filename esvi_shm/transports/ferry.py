@@ -81,7 +81,8 @@ class Ferry:
         limit = time.monotonic() + wait
         while not self._protocol.is_agreed:
             if time.monotonic() > limit:
-                raise PeerError(f"not all nodes have said hello within {wait:g} s")
+                late = self._link.names[self._protocol.unheard[0]]
+                raise PeerError(f"{late} has not come in {wait:g} s")
             self._step()
             self._sleep(0.05)
 
@@ -128,10 +129,10 @@ class Ferry:
         else:
             with self._lock:
                 calls.send_part(array.tobytes(), [0], [0])
-            total = np.frombuffer(self._wait_for_parts()[0], np.float64)
-            if total.size != array.size:
-                raise PeerError(f"node 0 sums {total.size} numbers, this node {array.size}")
-            array[...] = total.reshape(array.shape)
+            total = self._wait_for_parts()[0]
+            if len(total) != array.nbytes:
+                raise PeerError(f"node 0 sums {len(total)} bytes, this node {array.nbytes}")
+            array[...] = np.frombuffer(total, np.float64).reshape(array.shape)
 
     def begin(self, rows: Rows, nodes_of: Sequence[Sequence[int]]) -> None:
         """Say once what blocks carry, and which nodes each has to visit (ascending)."""
@@ -270,6 +271,7 @@ class Ferry:
     def _is_told(self, node: int) -> bool:
         """Whether a node knows that this one goes, or has said that it goes itself."""
         is_lost = node in self._gone or self._protocol.is_silent(node)
+        is_lost = is_lost or node in self._protocol.unheard
         return self._protocol.has_parted(node) or (self._is_written(node) and not is_lost)
 
     def _write(self) -> None:

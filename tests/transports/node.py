@@ -1,11 +1,12 @@
 """One node of a run of real processes: `python -m tests.transports.node TRANSPORT OPTIONS WORK`.
 
 OPTIONS is JSON, WORK is `play`, or `endless`: passes without end, which says "visits" once, or
-`fail`: the same, and an error of rank 1.
+`fail`: the same, and an error of rank 1; of mpi also `late`: rank 1 does not come.
 """
 
 import json
 import sys
+import time
 
 from esvi_shm import transports
 from esvi_shm.errors import EsviError, InputError
@@ -32,6 +33,11 @@ def main():
     name, options, work = sys.argv[1:]
     given = json.loads(options)
     given["nodes"] = tuple(given.get("nodes", ()))
+    if work == "late":
+        from mpi4py import MPI
+
+        if MPI.COMM_WORLD.Get_rank() == 1:
+            time.sleep(60)  # until the job is aborted
     try:
         peers = transports.connect(name, Options(**given), bytes(32))
         try:

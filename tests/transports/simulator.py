@@ -168,7 +168,7 @@ class Cluster:
         self.losses = draw.choice([0.0, 0.0, 0.002])
         self.visits = [[] for _ in range(self.n_blocks)]
         pairs = [(i, j) for i in range(self.n_nodes) for j in range(self.n_nodes) if i != j]
-        # Some pairs are near to each other, and some not, so that a long way may be the shorter.
+        # Some pairs are near to each other, some far: a long way may be the shorter.
         scale = draw.choice([0.0001, 0.003, 0.03])
         self.delays = {pair: scale * draw.choice([0.1, 1, 1, 10]) for pair in pairs}
         self.links = {pair: deque() for pair in pairs}

@@ -71,6 +71,8 @@ def test_a_reason_is_cut():
 
 def test_a_silent_node_is_named_by_time_that_this_node_looked():
     node = begun()
+    for source in (1, 2):
+        say(node, source, Kind.HELLO, HELLO.pack())
     node.tick(0.0)
     for now in range(1, int(SILENCE)):
         say(node, 2, Kind.BEAT)
@@ -79,6 +81,13 @@ def test_a_silent_node_is_named_by_time_that_this_node_looked():
     say(node, 2, Kind.BEAT)
     with pytest.raises(PeerError, match=r"node 1 \(b:2\) has said nothing for 10 s"):
         node.tick(1001.0)
+
+
+def test_a_node_that_has_yet_to_come_is_not_silent():
+    node = begun()
+    for now in range(100):
+        node.tick(float(now))
+    assert node.unheard == [1, 2]
 
 
 def test_signs_of_life_are_given_every_second():

@@ -179,8 +179,9 @@ class Protocol:
                 self.outbox.send(j, Kind.ERROR, 0, error.encode()[:MOST_REASON])
 
     def is_silent(self, node: int) -> bool:
-        """Whether a node has given no sign of life for too long."""
-        return self._watch and self._quiet[node] > SILENCE and not self._parted[node]
+        """Whether a node has given no sign of life for too long since its first."""
+        has_come = node in self._hellos and not self._parted[node]
+        return self._watch and has_come and self._quiet[node] > SILENCE
 
     def has_parted(self, node: int) -> bool:
         """Whether a node has said that it goes."""
@@ -192,6 +193,11 @@ class Protocol:
         return all(self._parted[j] for j in self.outbox.others)
 
     @property
+    def unheard(self) -> list[int]:
+        """The nodes that have not said hello."""
+        return [j for j in range(self.n_nodes) if j not in self._hellos]
+
+    @property
     def is_agreed(self) -> bool:
         """Whether all nodes have said hello, and run the same fit.
 
@@ -200,7 +206,7 @@ class Protocol:
         PeerError
             If one does not.
         """
-        if len(self._hellos) < self.n_nodes:
+        if self.unheard:
             return False
         compare(self._hellos, self.names)
         return True
