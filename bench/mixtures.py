@@ -63,6 +63,8 @@ def main(arguments: list[str] | None = None) -> None:
     results["ahead_from"] = since = ahead_from(ours, batch)
     said = "it stays behind" if since is None else f"it stays ahead from second {since:.2f} on"
     print(f"against batch inference at equal seconds {said}")
+    results["passed_at"] = at = next((s for s, bound in ours if bound > batch[-1][1]), None)
+    print("its last bound is " + ("not passed" if at is None else f"passed at second {at:.2f}"))
     if rate is not None:
         said = common.verdict(rate, PRODUCTS_TARGET)
         print(f"products run at {rate:.2f} of the rate of square ones of their precision ({said})")
