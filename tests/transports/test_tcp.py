@@ -8,7 +8,7 @@ import pytest
 
 from esvi_shm import transports
 from esvi_shm.errors import ParameterError, PeerError
-from esvi_shm.transports import _greeting, tcp
+from esvi_shm.transports import _greeting, _meeting
 from esvi_shm.transports.contract import Options
 from tests.transports.home import free_addresses, play, write_key
 
@@ -136,7 +136,7 @@ def test_a_second_node_of_a_rank_is_refused_and_the_first_goes_on():
             caller = _greeting.Caller(None, 3, 1, 0, os.urandom(32))
             connection = connect_soon((host, int(port)))
             try:
-                keys.append(tcp._greet(connection, caller))
+                keys.append(_meeting.greet(connection, caller))
             except PeerError as error:
                 refused.append(str(error))
             connected.append(connection)
@@ -204,7 +204,7 @@ def test_a_stranger_is_dropped_and_the_run_goes_on(said):
 
 
 def test_strangers_have_limited_time(monkeypatch):
-    monkeypatch.setattr(tcp, "GREETING", 0.2)
+    monkeypatch.setattr(_meeting, "GREETING", 0.2)
     nodes = free_addresses(2)
     ended = []
 
@@ -226,7 +226,7 @@ def test_strangers_cannot_take_all_places():
     def disturb():
         host, port = nodes[0].split(":")
         strangers.append(connect_soon((host, int(port))))
-        for _ in range(tcp.MOST_STRANGERS + 20):
+        for _ in range(_meeting.MOST_STRANGERS + 20):
             strangers.append(socket.create_connection((host, int(port))))
         # Those beyond the most are closed at once.
         strangers[-1].settimeout(10)
