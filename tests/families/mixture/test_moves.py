@@ -47,6 +47,19 @@ def test_the_bound_rises_by_what_was_foretold(family, topk, n_workers):
     assert n_made > 0
 
 
+def test_halves_that_overlap_bring_what_was_foretold():
+    x, which = blobs(400, 2, 6, seed=2, apart=2.0)
+    centres = np.array([x[which == k].mean(axis=0) for k in range(6)])
+    fit = play(x, n_topics=6, means=centres[[0, 0, 0, 1, 1, 2]] + 0.05 * np.eye(6, 2))
+    n_split = 0
+    for n in range(1, 5):
+        before, after, gain, made = predicted(fit, n)
+        assert after - before == pytest.approx(gain, abs=5e-3)
+        z = responsibilities(fit)
+        n_split += made["splits"] * bool(((z > 0.05) & (z < 0.95)).any())
+    assert n_split > 0
+
+
 def test_a_component_too_many_goes_where_one_is_missing():
     x, which = blobs(600, 2, 6, seed=2, apart=12.0)
     centres = np.array([x[which == k].mean(axis=0) for k in range(6)])
