@@ -1,0 +1,46 @@
+"""The model of a cluster: its numbers make sense."""
+
+import json
+
+import pytest
+
+from bench import cluster
+
+SMALL = ["--shape", "nips", "--workers", "2", "--passes", "2", "--scale", "0.2", "--no-vary"]
+
+
+@pytest.fixture
+def modelled(tmp_path):
+    """Rows of a run with some options, one for each number of nodes."""
+
+    def run(*arguments):
+        cluster.main([*SMALL, *arguments, "--out", str(tmp_path)])
+        return json.loads((tmp_path / "cluster-nips.json").read_text())["results"]["nodes"]
+
+    return run
+
+
+def test_one_node_sends_nothing_and_several_are_faster(modelled):
+    one, two = modelled("--nodes", "1", "2", "--own-core", "--scale", "20")
+    assert one["bytes"] == 0 < two["bytes"]
+    for row in (one, two):
+        assert 0 < row["efficiency"] <= 1
+        assert 0 <= row["home"] <= 1 and 0 <= row["wire"] <= 1
+    assert 1 < two["settled"] / one["settled"] < 2
+
+
+def test_a_slow_wire_is_what_limits(modelled):
+    rates = []
+    for bandwidth in ("1e6", "1e8", "1e10"):
+        (row,) = modelled("--nodes", "2", "--bandwidth", bandwidth, "--noise", "0")
+        rates.append(row["settled"])
+        if bandwidth == "1e6":
+            assert row["limit"] == "wire"
+    assert rates[0] < rates[1] <= 1.02 * rates[2]
+
+
+def test_the_same_seed_gives_the_same_figures(modelled):
+    again = [modelled("--nodes", "2")[0] for _ in range(2)]
+    for row in again:
+        row.pop("simulated_in")
+    assert again[0] == again[1]
