@@ -188,4 +188,5 @@ class MpiLink:
         sys.stdout.flush()
         sys.stderr.flush()
         time.sleep(CLEAN_UP)
+        unlink_scratch()  # whether or not all have come: nobody joins a job that ends
         self._world.Abort(1)

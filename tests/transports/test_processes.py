@@ -135,11 +135,13 @@ def test_a_rank_of_mpi_that_is_killed_ends_the_job_and_leaves_nothing(mpi_enviro
 
 @needs_mpi
 def test_a_rank_of_mpi_that_does_not_come_is_named(mpi_environment):
+    before = scratch()
     command = ["mpiexec", "-n", "2", *NODE, "mpi", '{"wait": 0.5}', "late"]
     with killed_in_the_end([start(command, env=mpi_environment)]) as (process,):
         _, error = process.communicate(timeout=30)
     assert process.returncode != 0
     assert "node 1 (rank 1 of mpirun) has not come in 0.5 s" in error
+    assert scratch() <= before
 
 
 @needs_mpi
