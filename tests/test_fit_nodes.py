@@ -1,7 +1,6 @@
 """``python -m esvi_shm.fit`` on several nodes, as a user runs it: real processes, tcp and MPI."""
 
 import importlib.util
-import os
 import shutil
 import signal
 import subprocess
@@ -150,7 +149,7 @@ def test_a_signal_to_any_node_ends_the_fit_of_all(long_fit, tmp_path):
 
 @pytest.mark.parametrize("rank", [0, 1])
 def test_a_node_that_is_killed_is_named_by_the_others(rank, long_fit, tmp_path):
-    os.killpg(long_fit[rank].pid, signal.SIGKILL)
+    long_fit[rank].kill()
     other = long_fit[1 - rank]
     _, error = other.communicate(timeout=LIMIT)
     assert other.returncode == 1

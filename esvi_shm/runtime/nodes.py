@@ -6,7 +6,6 @@ find a block's rows where they always are, and know nothing of other nodes.
 """
 
 import json
-import math
 import tempfile
 from collections.abc import Sequence
 from typing import Any
@@ -34,10 +33,8 @@ class Travelling:
         # blocks that have gone are kept as long as there is room.
         self.left: dict[int, None] = {}
         self.held = self.most_held = 0  # bytes with theirs, now and at most
-        sizes = layout.sizes
-        n_blocks = math.ceil(MOST_HELD * sizes.n_blocks / sizes.n_nodes)
         whole = sum(self.shared[name].nbytes for name in self.model.travels)
-        self.limit = whole * n_blocks // sizes.n_blocks
+        self.limit = int(MOST_HELD * whole / layout.sizes.n_nodes)
 
     def reserve_the_rest(self) -> None:
         """Make room for all that does not travel."""

@@ -92,7 +92,7 @@ def test_memory_is_that_of_the_rows_that_are_here_and_of_some_that_were(monkeypa
     for rank, at_node in meeting.homes.items():
         travelling = at_node.nodes.rows
         n_bytes = travelling.shared["lambda_"].nbytes
-        assert travelling.limit == n_bytes * 8 // 12  # 2.5 times a quarter of 12 blocks
+        assert travelling.limit == int(n_bytes * 2.5 / 4)
         most = max(8, meeting.peers[rank].most_held) + 1  # blocks are not all of one size
         assert travelling.held <= travelling.most_held <= n_bytes * most // 12
         kept += len(meeting.peers[rank].held) + len(travelling.left)

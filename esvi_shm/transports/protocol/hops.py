@@ -29,7 +29,6 @@ it has everybody's.
 import struct
 from collections import deque
 from collections.abc import Sequence
-from math import ceil
 
 from esvi_shm.errors import PeerError
 from esvi_shm.runtime.peers import RECALL, REST, VISIT, Event, Rows
@@ -43,8 +42,9 @@ from esvi_shm.transports.protocol.shares import Phase, Shares
 PATIENCE = 0.02
 #: Seconds between two times that news are sent to all.
 NEWS = 0.02
-#: A node has places for so many times its part of the blocks.
-PLACES = 2.5
+#: A node has places for so many times its part of the blocks: blocks are not all of one size, and
+#: those of 2.5 times its part is what it may take.
+PLACES = 2.25
 
 _STATUS = struct.Struct("<QIII")  # stamp, queue length, free places, blocks finished
 _ANSWER = struct.Struct("<IQ")  # block, attempt
@@ -104,7 +104,7 @@ class Hops:
         self._order = order
         owned = range(rank, self.n_blocks, n_nodes)
         if spare is None:
-            spare = max(ceil(PLACES * self.n_blocks / n_nodes) - len(owned), 2)
+            spare = max(int(PLACES * self.n_blocks / n_nodes) - len(owned), 2)
         self.spare = spare
         self.trips = {b: Trip() for b in owned}
         self._head = struct.Struct(f"<IQI{(n_nodes + 7) // 8}s")  # block, attempt, passes, visited
