@@ -15,7 +15,7 @@ from tests.commands import write_uci
 SHM = Path("/dev/shm")
 
 # Kernels compile within the first example, which says nothing of the code under test.
-settings.register_profile("kernels", deadline=None, max_examples=40)
+settings.register_profile("kernels", deadline=None, max_examples=25)
 settings.load_profile("kernels")
 
 

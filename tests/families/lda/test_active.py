@@ -109,7 +109,7 @@ def assert_visits_are_naive(fit, counts, tolerance):
     return ways
 
 
-@settings(max_examples=40)
+@settings(max_examples=20)
 @given(
     seed=st.integers(0, 2**32 - 1),
     n_topics=st.sampled_from([1, 2, 8, 9, 16, 60, 200, 600]),

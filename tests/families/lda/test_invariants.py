@@ -30,7 +30,7 @@ def assert_within_priors(fit, counts):
 
 
 @storages
-@settings(max_examples=60)
+@settings(max_examples=40)
 @given(case=cases())
 def test_sums_hold_and_the_bound_rises(storage, case):
     fit, counts = case.fit(storage=storage), case.counts

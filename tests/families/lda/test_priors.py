@@ -63,7 +63,7 @@ def test_the_sums_are_those_of_the_definition(storage, case, tried):
 
 
 @storages
-@settings(max_examples=60)
+@settings(max_examples=40)
 @given(
     case=cases(),
     learn=st.sampled_from(["alpha", "eta", "both"]),

@@ -48,7 +48,7 @@ def test_blocks_deal_out_the_topics():
     assert {len(part) for part in parts} == {2, 3}
 
 
-@settings(max_examples=60)
+@settings(max_examples=40)
 @given(axis_cases(most_count=50, max_topics=8))
 def test_a_visit_is_the_restricted_update(drawn):
     case, visits = drawn
@@ -74,7 +74,7 @@ def test_a_visit_is_the_restricted_update(drawn):
         np.testing.assert_array_equal(after[elsewhere], before[elsewhere])
 
 
-@settings(max_examples=60)
+@settings(max_examples=40)
 @given(axis_cases(most_count=1e4), st.booleans())
 def test_the_bound_never_falls_at_any_number_of_workers(drawn, at_once):
     """Whatever meets where; `at_once`: before any sum is refreshed."""

@@ -179,7 +179,7 @@ def test_schedules_give_the_iterates_of_the_equations(residual, n_kept, inferenc
         assert fit.bound().elbo_f == pytest.approx(wanted, rel=1e-6)
 
 
-@settings(max_examples=60)
+@settings(max_examples=40)
 @given(case=topk_cases())
 def test_sums_hold_and_the_bound_is_that_of_the_phi_held(case):
     fit, counts = case.fit(), case.counts
