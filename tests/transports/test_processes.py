@@ -103,6 +103,7 @@ def test_a_node_over_tcp_that_is_killed_is_named_by_the_others(tmp_path, n_nodes
         assert time.monotonic() - began < LIMIT
 
 
+@pytest.mark.slow  # ten seconds are what it takes
 def test_a_node_over_tcp_that_stands_still_is_named(tmp_path):
     with tcp_nodes(tmp_path, 2, "endless") as processes:
         for j, process in enumerate(processes):
