@@ -7,10 +7,11 @@ that the options say (see `bench.cluster_model`), on a corpus of a published sha
 `bench.cluster_shape`). Nothing of it is measured here. The defaults were, on the machine of
 RESULTS.md: `bench.kernel` for visits, `bench.wire` for frames and bytes.
 
-Of each number of nodes: pairs a second of the middle half of the visits; the speed-up over the
-first number of nodes; and how much of the time four things are busy: the workers, the slowest
-block (which one worker after another has), home's processor, and a node's wire. The busiest of
-them is what limits. Then, at the most nodes, one thing is varied at a time.
+Of each number of nodes: pairs a second from rest to rest, for blocks go at their own pace and the
+last one is waited for (those of the middle half of the visits are saved as `settled`); the speed-up
+over the first number of nodes; and how much of the time four things are busy: the workers, the
+slowest block (which one worker after another has), home's processor, and a node's wire. The
+busiest of them is what limits. Then, at `--vary-at` nodes, one thing is varied at a time.
 """
 
 import argparse
@@ -26,10 +27,10 @@ from esvi_shm.simulate import LIKE
 
 #: What may be busy, as printed.
 LIMITS = ("workers", "slowest block", "home", "wire")
-#: One at a time, at the most nodes: the option, and what it is multiplied by.
+#: One at a time: the option, and what it is multiplied by.
 VARIED = [
+    ("blocks_per_worker", 0.5),
     ("blocks_per_worker", 2),
-    ("blocks_per_worker", 4),
     ("bandwidth", 0.1),
     ("bandwidth", 10),
     ("latency", 100),
@@ -77,8 +78,8 @@ def run(options: argparse.Namespace, n_nodes: int, **changes: float) -> dict[str
 def show(found: dict[str, Any], first: dict[str, Any]) -> None:
     """A line of the table."""
     print(
-        f"{found['nodes']:>5}{found['blocks']:>7}{found['settled'] / 1e6:>9.1f}"
-        f"{found['settled'] / first['settled']:>8.2f}{found['efficiency']:>8.2f}"
+        f"{found['nodes']:>5}{found['blocks']:>7}{found['pairs_per_second'] / 1e6:>9.1f}"
+        f"{found['pairs_per_second'] / first['pairs_per_second']:>8.2f}{found['efficiency']:>8.2f}"
         f"{found['slowest_block']:>7.2f}{found['home']:>6.2f}{found['wire']:>6.2f}"
         f"{found['bytes'] / 1e6:>8.1f}{1e3 * found['age']:>7.1f}{found['unseen']:>8.4f}"
         f"{found['margins'] / 2**30:>8.1f}{found['simulated_in']:>6.0f}  {found['limit']}",
@@ -92,7 +93,8 @@ def draw(figure: Any, results: dict[str, Any], title: str) -> None:
     nodes = [row["nodes"] for row in rows]
     left, middle, right = figure.subplots(1, 3)
     first = rows[0]
-    left.loglog(nodes, [row["settled"] / first["settled"] for row in rows], "o-", label="modelled")
+    rates = [row["pairs_per_second"] / first["pairs_per_second"] for row in rows]
+    left.loglog(nodes, rates, "o-", label="modelled")
     left.loglog(nodes, [n / nodes[0] for n in nodes], "k--", lw=0.8, label="ideal")
     left.set_ylabel(f"speed-up over {nodes[0]} node{'s' * (nodes[0] > 1)}")
     left.legend(fontsize=8)
@@ -111,7 +113,7 @@ def draw(figure: Any, results: dict[str, Any], title: str) -> None:
     right.axvline(1, color="k", lw=0.8)
     right.set_yticks(range(len(varied)), list(varied), fontsize=8)
     right.invert_yaxis()
-    right.set_xlabel(f"pairs a second, {nodes[-1]} nodes, of those without")
+    right.set_xlabel(f"pairs a second, {results['varied_at']} nodes, of those without")
     figure.suptitle(title, fontsize=10)
 
 
@@ -142,6 +144,7 @@ def parser() -> argparse.ArgumentParser:
     add("--noise", type=float, default=0.1, help="of a visit's time, log-normal")
     add("--own-core", action="store_true", help="home has a core that no worker needs")
     add("--seed", type=int, default=0)
+    add("--vary-at", type=int, help="nodes (default: the last of --nodes)")
     add("--no-vary", action="store_true", help="only the numbers of nodes")
     add("--out", type=Path, default=Path("bench-results"), help="folder to save in")
     return found
@@ -155,22 +158,23 @@ def main(arguments: list[str] | None = None) -> None:
     print(common.describe(facts))
     print(
         "nodes blocks  Mpair/s speedup workers slowest  home  wire    MB/s age, ms  unseen margins"
-        "  cpu  limit\n"
-        f"{'':>44}block{'':>12}a node{'':>8}passes  GiB a    s\n{'':>83}node"
+        f"   cpu  limit\n{'':>44}block{'':>12}a node{'':>8}passes  GiB a     s\n{'':>83}node"
     )
     rows = []
     for n_nodes in options.nodes:
         rows.append(run(options, n_nodes))
         show(rows[-1], rows[0])
+    vary_at = options.vary_at or options.nodes[-1]
+    base = next((row for row in rows if row["nodes"] == vary_at), None) or run(options, vary_at)
     varied, details = {}, []
     for name, factor in [] if options.no_vary else VARIED:
-        found = run(options, options.nodes[-1], **{name: factor})
+        found = run(options, vary_at, **{name: factor})
         label = f"{name.replace('_', ' ')} x {factor:g}"
-        varied[label] = found["settled"] / rows[-1]["settled"]
+        varied[label] = found["pairs_per_second"] / base["pairs_per_second"]
         details.append({"varied": label, **found})
-        print(f"{label}, {varied[label]:.2f} of the pairs a second:")
+        print(f"{label}: {varied[label]:.2f} of the pairs a second at {vary_at} nodes")
         show(found, rows[0])
-    results = {"nodes": rows, "varied": varied, "details": details}
+    results = {"nodes": rows, "varied_at": vary_at, "varied": varied, "details": details}
     title = (
         f"Modelled: {options.shape}, {options.topics} topics, {options.workers} workers a node, "
         f"{options.bandwidth / 1e9:g} GB/s, {options.rows} rows"

@@ -67,9 +67,15 @@ def joined(given: argparse.Namespace, config: "FitConfig") -> Iterator["Peers | 
                 raise ParameterError(name, "must come with transport", getattr(given, name))
         yield None
         return
-    from esvi_shm import families, transports
+    from esvi_shm import command, families, transports
 
     families.find(config.family).check_nodes(config)
+    share = command.share_of(given.holdout)
+    if given.corpus_part and share is not None:
+        # Only node 0 judges: what the others would set aside would be lost.
+        raise ParameterError("holdout", "must be a file with corpus_part", given.holdout)
+    which = share if share is not None or given.holdout is None else "a file"
+    same = {"holdout": which, "corpus_part": given.corpus_part, "plan": given.plan}
     options = transports.Options(
         given.rank,
         tuple(given.nodes.split(",")) if given.nodes else (),
@@ -80,7 +86,7 @@ def joined(given: argparse.Namespace, config: "FitConfig") -> Iterator["Peers | 
     # What must be the same is compared by name, below.
     peers = transports.connect(given.transport, options, bytes(32))
     try:
-        _agree(config, peers)
+        _agree({**config.as_dict(), **same}, peers)
         yield peers
     except BaseException as error:
         peers.close(str(error) or type(error).__name__)
@@ -88,11 +94,9 @@ def joined(given: argparse.Namespace, config: "FitConfig") -> Iterator["Peers | 
     peers.close()
 
 
-def _agree(config: "FitConfig", peers: "Peers") -> None:
+def _agree(parameters: dict[str, Any], peers: "Peers") -> None:
     """Refuse a parameter that is not the same at all nodes."""
-    mine: dict[str, Any] = {
-        name: value for name, value in config.as_dict().items() if name not in _OWN
-    }
+    mine = {name: value for name, value in parameters.items() if name not in _OWN}
     said = [json.loads(part) for part in peers.gather(json.dumps(mine).encode())]
     for rank, other in enumerate(said):
         for name, value in other.items():

@@ -100,6 +100,12 @@ def test_each_node_may_have_a_file_of_its_own(tmp_path):
             2,
             "--topics must be the same at all nodes (3 at node 0, 4 at node 1), got ",
         ),
+        (
+            ("--holdout", "0.2"),
+            2,
+            "--holdout must be the same at all nodes (None at node 0, 0.2",
+        ),
+        (("--plan",), 2, "--plan must be the same at all nodes (False at node 0, True at node 1)"),
         (("other",), 2, "all nodes must read the same corpus, and that of node 1 differs"),
     ],
 )
@@ -162,6 +168,10 @@ def test_a_node_that_is_killed_is_named_by_the_others(rank, long_fit, tmp_path):
     [
         (("--rank", "1"), "--rank must come with transport, got 1"),
         (("--corpus-part",), "--corpus-part must come with transport"),
+        (
+            ("--transport", "tcp", "--corpus-part", "--holdout", "0.1"),
+            "--holdout must be a file with corpus_part, got '0.1'",
+        ),
         (("--transport", "pigeon"), "transport must be one of"),
         (("--transport", "tcp"), "nodes must"),
         (("--transport", "tcp", "--nodes", "127.0.0.1:1", "--rank", "1"), "rank must"),

@@ -9,6 +9,7 @@ from esvi_shm.errors import ParameterError, PeerError
 from esvi_shm.transports.protocol import Protocol
 from esvi_shm.transports.protocol.agreement import Hello
 from esvi_shm.transports.protocol.frames import Frame, Kind
+from esvi_shm.transports.protocol.hops import Trip
 from esvi_shm.transports.protocol.machine import SILENCE
 from esvi_shm.transports.protocol.orders import Order
 from tests.transports.simulator import SimulatedRows
@@ -172,3 +173,14 @@ def test_balanced_goes_to_the_shortest_queue():
 def test_an_unknown_order_is_refused():
     with pytest.raises(ParameterError, match="route must be one of balanced, lap"):
         Order("random", 0, 2)
+
+
+def test_what_was_sent_has_come_when_all_is_done():
+    """The answer of its owner need not have come, and must not keep the next release waiting."""
+    node = begun(rank=1)
+    rows, hops = node.hops._rows, node.hops
+    rows.hold(2)
+    hops.trips[2] = trip = Trip(attempt=3)
+    trip.state, trip.to = "sent", 2
+    hops.receive_done(0, hops.epoch, b"\0")
+    assert set(hops.trips) == rows.held == {1, 4}
