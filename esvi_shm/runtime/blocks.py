@@ -30,7 +30,7 @@ from esvi_shm.shared.table import ArraySpec
 # Columns of a row of `blocks`.
 PLACE, STEP = 0, 1
 # Columns of a row of `workers`.
-BEAT, VISITS, WORK, BUSY_NS, AT_WORK, PID, CORE = 0, 1, 2, 3, 4, 5, 6
+BEAT, VISITS, WORK, AT_WORK, PID, CORE = 0, 1, 2, 3, 4, 5
 # Places of `orders`.
 TARGET_PASS, RECALL, ENTROPY_FROM, ONE_PASS = 0, 1, 2, 3
 
@@ -77,7 +77,7 @@ def control_specs(n_workers: int, n_blocks: int) -> list[ArraySpec]:
         ),
         ArraySpec(
             "workers", (n_workers, LINE_WORDS), np.int64, "worker p its row", "everyone",
-            "sign of life, visits, work, busy nanoseconds, at work?, process, core; a line each",
+            "sign of life, visits, work done, at work?, process, core; a line each",
         ),
         ArraySpec("orders", (LINE_WORDS,), np.int64, "home", "workers", "how far to go"),
     ]  # fmt: skip

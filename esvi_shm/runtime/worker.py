@@ -28,7 +28,6 @@ from esvi_shm.runtime import blocks
 from esvi_shm.runtime.blocks import (
     AT_WORK,
     BEAT,
-    BUSY_NS,
     ENTROPY_FROM,
     PLACE,
     RECALL,
@@ -176,14 +175,12 @@ class Worker:
         """Visit the blocks held, and hand them on."""
         pass_ = min(int(self.blocks[block, STEP]) // self.n_stops[block] for block in held)
         self.places.note()
-        began = time.perf_counter_ns()
         self.row[AT_WORK] = 1
         if self.enough:
             self.family.visit_together(held, pass_)
         else:
             self.family.visit(held[0], pass_, bool(pass_ >= self.orders[ENTROPY_FROM]))
         self.row[AT_WORK] = 0
-        self.row[BUSY_NS] += time.perf_counter_ns() - began
         for block in held:
             following = -1
             if self.route.deterministic:
