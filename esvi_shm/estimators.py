@@ -256,7 +256,7 @@ class LDA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
 
         Parameters
         ----------
-        X : Corpus, sparse matrix or array of shape (D, V), list of lists of words, or path
+        X : Corpus, matrix or data frame of shape (D, V), list of lists of words, or path
             Counts >= 0 of words in documents.
         y : ignored
 
@@ -297,7 +297,7 @@ class LDA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
 
         Parameters
         ----------
-        X : Corpus, sparse matrix or array of shape (D, V), list of lists of words, or path
+        X : Corpus, matrix or data frame of shape (D, V), list of lists of words, or path
             Words with names are matched by them; see `FittedModel.transform`.
 
         Returns
