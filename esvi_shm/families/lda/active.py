@@ -15,7 +15,8 @@ elsewhere, as a share of what it puts into the topics of both, is at most
 
 Where that is above `Rule.tolerance`, the pair is updated over all topics of the word, and where
 that is not enough either, over all topics: so a document and a word find new topics. Topics whose
-phi is below the tolerance over their number, together at most the tolerance, are left out then.
+phi is below the tolerance are left out then, if together they are at most `tiling.SCATTERED`
+tolerances; else those below the tolerance over their number, together at most the tolerance.
 
 The state is that of storage `margins`, and so is the order of the updates. What a margin held
 outside of a list is taken back. The lists are in `tiling`, the loops over pairs in `tiles`.
@@ -29,6 +30,7 @@ from esvi_shm.families.lda.tiling import (
     ROUNDING,
     TOKENS_CUT,
     bits_width,
+    least_concentrated,
     list_words,
     topics_of_word,
 )
@@ -60,6 +62,16 @@ from esvi_shm.tiles import (
 LEAST_SUM = np.float32(1e-25)
 
 
+@kernel(inline="always")
+def _sum_from(least, n, factors, rows, at):
+    """Sum of the products of a word's n topics that are not below `least`."""
+    total = np.float32(0.0)
+    for j in range(n):
+        product = factors[j] * rows[at[j]]
+        total += product if product >= least else np.float32(0.0)
+    return total
+
+
 @kernel
 def _update_outside(i, count, gamma_row, most, shares, rule, bits, lists):
     """Update one pair over all topics of its word; returns its H but for the word's, and whether.
@@ -81,11 +93,13 @@ def _update_outside(i, count, gamma_row, most, shares, rule, bits, lists):
     left_out = lists.edge[i] * (document_factors + beyond * all_factors)
     if s < LEAST_SUM or left_out > rule.tolerance * s:
         return 0.0, False
-    # What is negligible is not placed: it would keep the document's lists long.
-    least, kept = rule.tolerance / np.float32(n) * s, np.float32(0.0)
-    for j in range(n):
-        product = factors[j] * rows[at[j]]
-        kept += product if product >= least else np.float32(0.0)
+    # What is negligible is not placed: it would keep the document's lists long. A word of thousands
+    # of topics else puts a millionth of a token into each.
+    least = rule.tolerance * s
+    kept = _sum_from(least, n, factors, rows, at)
+    if kept < least_concentrated(rule.tolerance) * s:
+        least /= np.float32(n)
+        kept = _sum_from(least, n, factors, rows, at)
     weight = count / kept
     bound = np.float64(count) * log(np.float64(kept))
     for j in range(n):
@@ -104,10 +118,15 @@ def _update_by_logs(gamma_row, lambda_row, count, rule, log_topic, bits, extra, 
     """Update one pair over all topics in the log domain; returns its H."""
     phi = np.empty(gamma_row.shape[0])
     phi_by_logs_into(gamma_row, lambda_row, log_topic, False, rule, phi)
+    least, kept = np.float64(rule.tolerance), 0.0
+    for k in range(phi.shape[0]):
+        kept += phi[k] if phi[k] >= least else 0.0
+    if kept < least_concentrated(rule.tolerance):  # as in `_update_outside`
+        least /= phi.shape[0]
     kept = 0.0
     for k in range(phi.shape[0]):
-        if phi[k] * phi.shape[0] < rule.tolerance:
-            phi[k] = 0.0  # as in `_update_outside`
+        if phi[k] < least:
+            phi[k] = 0.0
         kept += phi[k]
     for k in range(phi.shape[0]):
         if phi[k] > 0.0:

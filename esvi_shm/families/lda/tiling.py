@@ -46,6 +46,11 @@ ROUNDING = np.float32(4e-6)
 #: A word is in all topics where the factor of one that it has no tokens in is above this share of
 #: its factors' sum: with a large eta.
 EDGE_CUT = np.float32(1e-6)
+#: A pair that is updated over more topics than its document lives in leaves out those below the
+#: tolerance each, where together they are at most this many times the tolerance: the document of a
+#: word of 2,000 topics else has a millionth of a token in each, and its list is as long (NIPS,
+#: 8192 topics: 2,000 topics a document, and no more than 6 with a hundredth of a token).
+SCATTERED = 10.0
 #: Documents from which the order of topics is found, at most.
 ORDER_DOCUMENTS = 8192
 
@@ -83,6 +88,12 @@ class Lists(NamedTuple):
 def bits_width(n: int) -> int:
     """How many int64 have a bit for each of n topics or tiles; in kernels too."""
     return -(-n // 64)
+
+
+@register_jitable
+def least_concentrated(tolerance: float) -> float:
+    """The share of a pair that topics above the tolerance must have, for the others to be left."""
+    return max(1.0 - SCATTERED * tolerance, 0.5)
 
 
 def word_bytes(n_topics: int) -> int:

@@ -71,7 +71,8 @@ def visit_naively(fit, counts, block, tolerance):
             ways[way] += 1
             phi = np.where(topics, phi, 0.0) / phi[topics].sum()
             if way > 0:
-                phi = np.where(phi < tolerance / topics.sum(), 0.0, phi)
+                enough = phi[phi >= tolerance].sum() >= max(1 - tiling.SCATTERED * tolerance, 0.5)
+                phi = np.where(phi < tolerance / (1 if enough else topics.sum()), 0.0, phi)
                 phi /= phi.sum()
             new += counts[d, v] * phi
             new_word[v] += counts[d, v] * phi
