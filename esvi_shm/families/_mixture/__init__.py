@@ -191,6 +191,7 @@ class Mixture:
         self.block_bounds = np.linspace(0, self.K, sizes.n_blocks + 1).astype(np.int64)
         self.n_statistics, self.dtype = self.kind.size_of(sizes.n_features, self.options)
         self.log_base = 0.0
+        self.log_total = float(psi(self.K * self.a0 + sizes.n_points))
         self.n_near, self.n_drawn = min(N_NEAR, self.K - 1), N_DRAWN
         #: The first pass that looks only at near components.
         self.first_near = NEVER
@@ -246,7 +247,7 @@ class Mixture:
 
     def log_weights(self, n: np.ndarray) -> np.ndarray:
         """E[log pi_k]; the sum of all counts is the number of points."""
-        return psi(self.a0 + n) - psi(np.array(self.K * self.a0 + self.sizes.n_points))
+        return psi(self.a0 + n) - self.log_total
 
     def shared_specs(self) -> list[ArraySpec]:
         s, K, rows = self.sizes, self.K, 1 + self.n_statistics

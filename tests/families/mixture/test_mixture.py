@@ -234,8 +234,10 @@ def test_a_torn_block_is_not_read():
     versions[0] = 5  # its owner is writing
     assert kernels.copy_block(versions, 0, columns, theta, buffer, own, 4) == -1
     assert (own == 0).all()
-    kernels.publish(versions, 0, columns, 2 * theta, theta)
+    mine = np.zeros((3, 2), np.float32)
+    kernels.publish(versions, 0, columns, np.full(2, 2.0), np.full((2, 2), 2.0), theta, mine)
     assert versions[0] == 7
+    assert (mine == 2).all()
     versions[0] = 8
     assert kernels.copy_block(versions, 0, columns, theta, buffer, own, 4) == 8
     assert (own == 2).all()
