@@ -113,8 +113,8 @@ class Worker(Mover):
         self.pends[block] = False
         self._rewrite(block, columns)
 
-    def _rewrite(self, block: int, columns: np.ndarray) -> float:
-        """E[theta] and E[g] of a block from its statistics; their share of the bound."""
+    def _rewrite(self, block: int, columns: np.ndarray) -> np.ndarray:
+        """E[theta] and E[g] of a block from its statistics; their shares of the bound."""
         own = np.ascontiguousarray(self.statistics[:, as_slice(columns)])
         n = np.maximum(own[0], 0.0)  # of nothing, rounding may leave less
         found = self.kind.expect(n, own[1:])
@@ -122,7 +122,7 @@ class Worker(Mover):
         fresh = constant, np.ascontiguousarray(found.theta)
         kernels.publish(self.versions, block, columns, *fresh, self.shared["theta"], self.theta)
         self.seen[block] = self.versions[block * LINE_WORDS]
-        return float(found.gain.sum())
+        return found.gain
 
     def _tiles(self, first: int, last: int) -> Iterator[tuple[int, int]]:
         for lo in range(first, last, self.rows):
@@ -198,7 +198,10 @@ class Worker(Mover):
             columns = self.model.columns(self.shared, block)
             at = as_slice(columns)
             self.statistics[:, at] = self.shared["pending"][:, :, at].sum(axis=0)
-            gain += self._rewrite(block, columns)
+            gains = self._rewrite(block, columns)
+            gain += float(gains.sum())
+            if self.model.moves:
+                self.shared["gains"][2, at] = gains
         self.shared["bound_parts"][self.p, 0] = gain
 
     def _command_refresh(self) -> None:

@@ -34,7 +34,9 @@ def test_it_ends_where_batch_inference_ends():
     z = responsibilities(fit).astype(float)
     reference, bound = naive.diagonal_batch(x, z, *prior_of(fit), 1 / 3, 400)
     found = bounds(fit, 400)
-    np.testing.assert_allclose(responsibilities(fit), reference, atol=2e-3)
+    # A merge of two goes into either one: they are told apart by their points.
+    by_size = [z[:, np.argsort(z.sum(axis=0))] for z in (responsibilities(fit), reference)]
+    np.testing.assert_allclose(*by_size, atol=2e-3)
     assert found[-1] == pytest.approx(bound, rel=1e-6)
 
 
