@@ -28,7 +28,7 @@ from esvi_shm.config import FitConfig, choose
 from esvi_shm.counter import shuffled
 from esvi_shm.errors import ParameterError, ParameterName
 from esvi_shm.families._mixture import cut as cuts
-from esvi_shm.families._mixture import kernels, starts
+from esvi_shm.families._mixture import kept, kernels, splitting, starts
 from esvi_shm.families._mixture.cut import Sizes, options_of
 from esvi_shm.families._mixture.functions import gammaln, psi
 from esvi_shm.families._mixture.kept_worker import KeptWorker
@@ -172,7 +172,9 @@ class Mixture:
         )  # fmt: skip
         points = Points(np.array([[0.0], [1.0], [0.0], [1.0]], np.float32))
         # Whether the points are sparse is not known here.
-        kernels.try_sparse(cls.kind.size_of(1, options)[1])
+        dtype = cls.kind.size_of(1, options)[1]
+        for module in (kernels, splitting, kept):
+            module.try_sparse(dtype)
         topk = None if kept_of(config) is None else 2
         small = replace(
             config, topk=topk, n_topics=4, n_workers=1, n_blocks=1, start="random", mixture=options,
@@ -191,6 +193,7 @@ class Mixture:
         self.block_bounds = np.linspace(0, self.K, sizes.n_blocks + 1).astype(np.int64)
         self.n_statistics, self.dtype = self.kind.size_of(sizes.n_features, self.options)
         self.log_base = 0.0
+        self.log_total = float(psi(self.K * self.a0 + sizes.n_points))
         self.n_near, self.n_drawn = min(N_NEAR, self.K - 1), N_DRAWN
         #: The first pass that looks only at near components.
         self.first_near = NEVER
@@ -246,7 +249,7 @@ class Mixture:
 
     def log_weights(self, n: np.ndarray) -> np.ndarray:
         """E[log pi_k]; the sum of all counts is the number of points."""
-        return psi(self.a0 + n) - psi(np.array(self.K * self.a0 + self.sizes.n_points))
+        return psi(self.a0 + n) - self.log_total
 
     def shared_specs(self) -> list[ArraySpec]:
         s, K, rows = self.sizes, self.K, 1 + self.n_statistics
@@ -280,8 +283,8 @@ class Mixture:
             specs += [
                 ArraySpec("lean", (rows, K), self.dtype, "home; owners", "everyone, at rest",
                           "by how much a component's new half scores better"),
-                ArraySpec("gains", (2, K), np.float64, "owners, at rest", home,
-                          "what a split and a merge change of the bound"),
+                ArraySpec("gains", (3, K), np.float64, "owners, at rest", "everyone, at rest",
+                          "what a split and a merge change of the bound; what each adds to it"),
                 ArraySpec("partner", (K,), np.int32, "owners, at rest", "everyone, at rest",
                           "what each component is best merged into"),
                 ArraySpec("mixing", (P, 2, K), np.float64, "worker p its part, at rest", home,
