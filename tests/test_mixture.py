@@ -13,12 +13,13 @@ from esvi_shm import evaluate, fit, infer
 from esvi_shm.errors import CorpusError, ModelError, ParameterError
 from tests.families.mixture.play import FAMILIES, blobs, points_of
 
+pytestmark = pytest.mark.usefixtures("threads")
 X, WHICH = blobs(120, 2, 3, seed=11, apart=8.0)
 
 
 @pytest.fixture(scope="module")
 def saved(tmp_path_factory):
-    """A saved mixture, and the file of its points."""
+    """A saved mixture, by two processes, and the file of its points."""
     folder = tmp_path_factory.mktemp("mixture")
     np.save(folder / "X.npy", X)
     arguments = [str(folder / "X.npy"), "--family", "gaussian", "--components", "5"]
