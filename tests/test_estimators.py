@@ -275,7 +275,7 @@ def test_a_numpy_flag_is_a_flag():
 
 
 def test_bad_input_is_an_error_before_the_fit():
-    with pytest.raises(ParameterError, match="holdout as a share of the documents must lie"):
+    with pytest.raises(ParameterError, match="holdout as a share must lie"):
         LDA(holdout=1.0).fit(MATRIX)
     with pytest.raises(ParameterError, match="patience must come with holdout, got 2"):
         LDA(patience=2).fit(MATRIX)
