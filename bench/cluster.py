@@ -100,9 +100,11 @@ def draw(figure: Any, results: dict[str, Any], title: str) -> None:
     left.legend(fontsize=8)
     for name, key in zip(LIMITS, ("efficiency", "slowest_block", "home", "wire"), strict=True):
         middle.semilogx(nodes, [row[key] for row in rows], "o-", ms=4, label=name)
-    middle.set_ylim(0, 1.05)
+    # Curves may be anywhere up to 1: room for the legend above it.
+    middle.set_ylim(0, 1.25)
+    middle.set_yticks([0, 0.25, 0.5, 0.75, 1])
     middle.set_ylabel("share of the time that it is busy")
-    middle.legend(fontsize=8)
+    middle.legend(fontsize=8, loc="upper center", ncols=2)
     for axes in (left, middle):
         axes.set_xticks(nodes, [str(n) for n in nodes])
         axes.minorticks_off()
@@ -113,7 +115,7 @@ def draw(figure: Any, results: dict[str, Any], title: str) -> None:
     right.axvline(1, color="k", lw=0.8)
     right.set_yticks(range(len(varied)), list(varied), fontsize=8)
     right.invert_yaxis()
-    right.set_xlabel(f"pairs a second, {results['varied_at']} nodes, of those without")
+    right.set_xlabel(f"pairs a second at {results['varied_at']} nodes,\nof those without")
     figure.suptitle(title, fontsize=10)
 
 

@@ -2,6 +2,7 @@
 
 import os
 import signal
+import sys
 from pathlib import Path
 
 import pytest
@@ -17,6 +18,10 @@ SHM = Path("/dev/shm")
 # Kernels compile within the first example, which says nothing of the code under test.
 settings.register_profile("kernels", deadline=None, max_examples=25)
 settings.load_profile("kernels")
+
+# Threads of tests stand in for workers and nodes and hand the GIL round all the time: nobody is
+# to wait 5 ms for it.
+sys.setswitchinterval(1e-4)
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -60,6 +65,15 @@ def signals_interrupt(signals_are_not_ignored):
     yield
     for number, handler in before.items():
         signal.signal(number, handler)
+
+
+@pytest.fixture
+def threads(monkeypatch):
+    """Fits whose workers are threads, which start at once; fixtures of modules have processes."""
+    from esvi_shm.runtime import home
+    from tests.runtime.fits import Threads
+
+    monkeypatch.setattr(home, "Workers", Threads)
 
 
 @pytest.fixture

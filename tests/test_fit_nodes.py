@@ -4,13 +4,16 @@ import importlib.util
 import shutil
 import signal
 import subprocess
+import threading
 
 import numpy as np
 import pytest
 import scipy.sparse
 
 import esvi_shm
+from esvi_shm import fit, fit_nodes
 from esvi_shm.corpus import read_corpus
+from esvi_shm.errors import ParameterError, PeerError
 from tests.commands import command, run, write_uci
 from tests.transports.home import free_addresses, write_key
 
@@ -65,8 +68,8 @@ def test_nodes_launched_here_make_one_model(tmp_path):
 )
 def test_ranks_of_mpi_make_one_model(tmp_path):
     path, out = write_uci(tmp_path), tmp_path / "model"
-    fit = command("fit", path, *SMALL, "--passes", "10", "--transport", "mpi", "--out", out)
-    ended = subprocess.run(["mpiexec", "-n", "2", *fit], capture_output=True, text=True)
+    node = command("fit", path, *SMALL, "--passes", "10", "--transport", "mpi", "--out", out)
+    ended = subprocess.run(["mpiexec", "-n", "2", *node], capture_output=True, text=True)
     assert ended.returncode == 0, ended.stderr
     assert ended.stdout.count("3 topics, 10 passes") == 1
     is_whole(out, read_corpus(path))
@@ -93,33 +96,41 @@ def test_each_node_may_have_a_file_of_its_own(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("others", "code", "told"),
+    ("others", "told"),
     [
-        (
-            ("--topics", "4"),
-            2,
-            "--topics must be the same at all nodes (3 at node 0, 4 at node 1), got ",
-        ),
-        (
-            ("--holdout", "0.2"),
-            2,
-            "--holdout must be the same at all nodes (None at node 0, 0.2",
-        ),
-        (("--plan",), 2, "--plan must be the same at all nodes (False at node 0, True at node 1)"),
-        (("other",), 2, "all nodes must read the same corpus, and that of node 1 differs"),
+        (("--topics", "4"), r"topics must be the same at all nodes \(3 at node 0, 4 at node 1\)"),
+        (("--holdout", "0.2"), r"holdout must be the same at all nodes \(None at node 0, 0.2"),
+        (("--plan",), r"plan must be the same at all nodes \(False at node 0, True at node 1\)"),
     ],
 )
-def test_nodes_that_do_not_go_together_say_why(others, code, told, tmp_path):
-    path, nodes = write_uci(tmp_path), free_addresses(2)
-    first = start(path, *SMALL, *over_tcp(nodes, 0))
-    if others == ("other",):
-        path, others = write_uci(tmp_path, n_documents=50, name="other"), ()
-    second = start(path, *SMALL, *over_tcp(nodes, 1), *others)
-    for process in (first, second):
+def test_nodes_that_were_not_asked_the_same_are_refused(others, told):
+    nodes, refused = free_addresses(2), []
+
+    def join(rank, *more):
+        line = ["some.mtx", *SMALL, *map(str, over_tcp(nodes, rank)), *more]
+        given = fit._parser().parse_args(line)
+        with pytest.raises((ParameterError, PeerError), match=told) as caught:
+            with fit_nodes.joined(given, fit._config(given)):
+                raise AssertionError("the nodes go together")
+        refused.append(caught.type)
+
+    second = threading.Thread(target=join, args=(1, *others))
+    second.start()
+    join(0)
+    second.join()
+    # One may hear of it by the other's last words.
+    assert len(refused) == 2 and ParameterError in refused
+
+
+def test_nodes_with_different_corpora_say_why(tmp_path):
+    nodes = free_addresses(2)
+    paths = write_uci(tmp_path), write_uci(tmp_path, n_documents=50, name="other")
+    processes = [start(path, *SMALL, *over_tcp(nodes, j)) for j, path in enumerate(paths)]
+    for process in processes:
         _, error = process.communicate()
-        assert process.returncode in (code, 1), error
-        assert told in error
-    assert code in (first.returncode, second.returncode)
+        assert process.returncode in (1, 2), error
+        assert "all nodes must read the same corpus, and that of node 1 differs" in error
+    assert 2 in (process.returncode for process in processes)
 
 
 @pytest.fixture
@@ -153,13 +164,11 @@ def test_a_signal_to_any_node_ends_the_fit_of_all(long_fit, tmp_path):
     assert esvi_shm.load(tmp_path / "model").summary["stopped"] == "SIGINT"
 
 
-@pytest.mark.parametrize("rank", [0, 1])
-def test_a_node_that_is_killed_is_named_by_the_others(rank, long_fit, tmp_path):
-    long_fit[rank].kill()
-    other = long_fit[1 - rank]
-    _, error = other.communicate(timeout=LIMIT)
-    assert other.returncode == 1
-    assert f"error: node {rank} (127.0.0.1:" in error
+def test_a_node_that_is_killed_is_named_by_the_others(long_fit, tmp_path):
+    long_fit[1].kill()
+    _, error = long_fit[0].communicate(timeout=LIMIT)
+    assert long_fit[0].returncode == 1
+    assert "error: node 1 (127.0.0.1:" in error
     assert not (tmp_path / "model").exists()
 
 
@@ -179,8 +188,8 @@ def test_a_node_that_is_killed_is_named_by_the_others(rank, long_fit, tmp_path):
         (("--transport", "tcp", "--nodes", "x:1", "--rank", "0", "--deterministic"), "nodes"),
     ],
 )  # fmt: skip
-def test_options_that_do_not_go_together_are_refused(arguments, told, tmp_path):
-    ended = run("fit", write_uci(tmp_path), *SMALL, *arguments)
-    assert ended.returncode == 2, ended.stderr
-    assert told in ended.stderr
-    assert ended.stdout == ""
+def test_options_that_do_not_go_together_are_refused(arguments, told, tmp_path, capsys):
+    assert fit.main([write_uci(tmp_path), *SMALL, *arguments]) == 2
+    said = capsys.readouterr()
+    assert told in said.err
+    assert said.out == ""

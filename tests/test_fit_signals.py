@@ -32,7 +32,7 @@ def _start_long_fit(tmp_path: Path) -> tuple[subprocess.Popen, Path]:
     raise AssertionError("the fit ended before its work was under way")
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGHUP])
 def test_the_first_signal_saves_what_there_is(number, tmp_path):
     process, out = _start_long_fit(tmp_path)
     os.killpg(process.pid, number)  # as a terminal or a batch system does: to all of them

@@ -13,12 +13,13 @@ from esvi_shm import evaluate, fit, infer
 from esvi_shm.errors import CorpusError, ModelError, ParameterError
 from tests.families.mixture.play import FAMILIES, blobs, points_of
 
+pytestmark = pytest.mark.usefixtures("threads")
 X, WHICH = blobs(120, 2, 3, seed=11, apart=8.0)
 
 
 @pytest.fixture(scope="module")
 def saved(tmp_path_factory):
-    """A saved mixture, and the file of its points."""
+    """A saved mixture, by two processes, and the file of its points."""
     folder = tmp_path_factory.mktemp("mixture")
     np.save(folder / "X.npy", X)
     arguments = [str(folder / "X.npy"), "--family", "gaussian", "--components", "5"]
@@ -89,6 +90,7 @@ def test_evaluate_prints_the_held_out_log_likelihood(saved, tmp_path, capsys):
         (["--seed-words", "w"], "--seed-words has no meaning with family gaussian, got 'w'"),
         (["--components", "3", "--topics", "4"], "--topics has no meaning beside components"),
         (["--stop-words", "english"], "--stop-words has no meaning with family gaussian"),
+        (["--holdout", "1.5"], "--holdout as a share must lie in (0, 1), got 1.5"),
         (["--covariance", "round"], "--covariance must be one of diag, full, spherical"),
         (["--mean-prior", "1,x"], "--mean-prior must be numbers with commas between"),
         (["--covariance-prior", "none.npy"], "--covariance-prior must be a .npy file of numbers"),
@@ -230,7 +232,7 @@ def test_other_points_judge_a_mixture():
 @pytest.mark.parametrize(
     ("holdout", "options", "error", "message"),
     [
-        (1.5, {}, ParameterError, r"holdout as a share of the documents must lie in \(0, 1\)"),
+        (1.5, {}, ParameterError, r"holdout as a share must lie in \(0, 1\)"),
         (0.001, {}, ParameterError, "holdout must set aside some and not all of 120 points"),
         (np.ones((3, 5)), {}, CorpusError, "must have 2 features, as the points of the fit have"),
         (np.ones((3, 2)) * np.nan, {}, CorpusError, "must be finite, got nan in row 0"),

@@ -115,7 +115,7 @@ def check_share(value: float) -> float:
     ParameterError
     """
     if isinstance(value, bool) or not 0 < value < 1:
-        raise ParameterError("holdout", "as a share of the documents must lie in (0, 1)", value)
+        raise ParameterError("holdout", "as a share must lie in (0, 1)", value)
     return value
 
 

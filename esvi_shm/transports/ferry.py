@@ -14,7 +14,8 @@ one that has died. It only writes, and only while home does not.
 import select
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import TypeVar
 
 import numpy as np
 
@@ -30,6 +31,7 @@ from esvi_shm.transports.protocol.machine import BEAT
 
 #: Seconds that the last words may take.
 FAREWELL = 5.0
+T = TypeVar("T")
 
 
 class Ferry:
@@ -84,7 +86,8 @@ class Ferry:
                 late = self._link.names[self._protocol.unheard[0]]
                 raise PeerError(f"{late} has not come in {wait:g} s")
             self._step()
-            self._sleep(0.05)
+            if not self._protocol.is_agreed:
+                self._sleep(0.05)
 
     def descriptors(self) -> Sequence[int]:
         """File descriptors that become readable when there is something to poll for."""
@@ -146,10 +149,7 @@ class Ferry:
         calls = self._protocol.collectives
         with self._lock:
             calls.begin_turn(held)
-        while (came := calls.take_turn()) is None:
-            self._step()
-            self._sleep(0.05)
-        return came
+        return self._wait_for(calls.take_turn)
 
     def release(self, n_passes: int) -> None:
         """Begin `n_passes` passes of every block."""
@@ -160,16 +160,20 @@ class Ferry:
             self._step()
 
     def _wait_for_parts(self) -> dict[int, bytearray]:
-        while (parts := self._protocol.collectives.take_parts()) is None:
-            self._step()
-            self._sleep(0.05)
-        return parts
+        return self._wait_for(self._protocol.collectives.take_parts)
 
     def _wait_until_written(self) -> None:
         """Others wait for it, and nobody knows when this node polls again."""
-        while not all(map(self._is_written, self._others)):
+        self._wait_for(lambda: all(map(self._is_written, self._others)) or None)
+
+    def _wait_for(self, take: Callable[[], T | None]) -> T:
+        """What `take` has, once it has something; asked after every step, before any sleep."""
+        while (taken := take()) is None:
             self._step()
+            if (taken := take()) is not None:
+                break
             self._sleep(0.05)
+        return taken
 
     # While blocks are out.
 

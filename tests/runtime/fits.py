@@ -7,7 +7,6 @@ kernels (which let go of the GIL), without the seconds that an interpreter takes
 
 import os
 import select
-import sys
 import threading
 import time
 from collections.abc import Sequence
@@ -47,9 +46,6 @@ class Threads:
         self._threads = [
             threading.Thread(target=self._work, args=(worker,)) for worker in self._workers
         ]
-        # They hand the GIL round all the time: nobody is to wait 5 ms for it.
-        self._interval = sys.getswitchinterval()
-        sys.setswitchinterval(1e-4)
         for thread in self._threads:
             thread.start()
 
@@ -84,7 +80,6 @@ class Threads:
             worker.orders[RECALL] = 1
             worker.parent = -1
         self.join()
-        sys.setswitchinterval(self._interval)
 
 
 @dataclass

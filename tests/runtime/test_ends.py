@@ -71,7 +71,7 @@ def test_a_normal_end_leaves_nothing(fit):
     ended.assert_consistent()  # the arrays outlive the segments
 
 
-@pytest.mark.parametrize("n_workers", [1, 3])
+@pytest.mark.parametrize("n_workers", [1, 2])
 def test_a_limit_of_open_files_is_refused_before_or_enough(fit, n_workers, monkeypatch):
     """The least limit that is not refused is one that a fit can live with."""
     with monkeypatch.context() as patched:
@@ -146,10 +146,9 @@ def test_the_first_signal_ends_the_fit_early_with_its_result(threaded_fit, numbe
     assert_nothing_left(threaded_fit)
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_a_signal_with_true_processes_leaves_nothing(fit, number):
-    ended = fit(observer=Striking(lambda: os.kill(os.getpid(), number)), **ENDLESS)
-    assert ended.result.stopped == number.name
+def test_a_signal_with_true_processes_leaves_nothing(fit):
+    ended = fit(observer=Striking(lambda: os.kill(os.getpid(), signal.SIGTERM)), **ENDLESS)
+    assert ended.result.stopped == "SIGTERM"
     ended.assert_consistent()
     assert_nothing_left(fit)
 
@@ -162,16 +161,15 @@ def test_a_signal_that_is_ignored_stays_ignored(threaded_fit):
     assert ended.result.stopped == "passes"
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_the_second_signal_aborts(fit, number):
+def test_the_second_signal_aborts(fit):
     def strike():
-        os.kill(os.getpid(), number)
+        os.kill(os.getpid(), signal.SIGTERM)
 
-    handler = signal.getsignal(number)
+    handler = signal.getsignal(signal.SIGTERM)
     with pytest.raises(Interrupted) as caught:
         fit(observer=Striking(lambda: (strike(), strike())), **ENDLESS)
-    assert caught.value.exit_code == 128 + number
-    assert signal.getsignal(number) == handler
+    assert caught.value.exit_code == 128 + signal.SIGTERM
+    assert signal.getsignal(signal.SIGTERM) == handler
     assert_nothing_left(fit)
 
 

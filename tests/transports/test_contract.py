@@ -11,6 +11,7 @@ import pytest
 from esvi_shm import transports
 from esvi_shm.errors import ParameterError, PeerError
 from esvi_shm.transports.contract import Options
+from esvi_shm.transports.ferry import Ferry
 from tests.transports.home import free_addresses, play, write_key
 
 #: Those whose nodes can be threads of one process; of mpi a process is a node (test_processes).
@@ -122,6 +123,13 @@ def test_a_node_that_never_comes_is_named(transport, rank):
 def test_nodes_and_rank_are_checked(transport, rank, nodes, message):
     with pytest.raises(ParameterError, match=message):
         transports.check(transport, Options(rank, nodes))
+
+
+def test_nobody_sleeps_on_what_has_come(monkeypatch):
+    came, ferry = [], Ferry.__new__(Ferry)
+    monkeypatch.setattr(Ferry, "_step", lambda self: came.append("a part"))
+    monkeypatch.setattr(Ferry, "_sleep", lambda *_: pytest.fail("it sleeps"))
+    assert ferry._wait_for(lambda: came or None) == ["a part"]
 
 
 def test_an_unknown_transport_is_refused_with_those_that_are_known():

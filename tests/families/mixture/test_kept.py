@@ -12,7 +12,7 @@ from tests.families.mixture.play import blobs, bounds, play, points_of
 
 
 def test_the_largest_are_kept():
-    u = 3.0 * np.random.default_rng(3).normal(size=(50, 90))
+    u = (3.0 * np.random.default_rng(3).normal(size=(50, 90))).astype(np.float32)
     ids, z = np.zeros((50, 4), np.int32), np.zeros((50, 4), np.float32)
     found = np.empty(91, np.int32)
     kept.keep_largest(u, ids, z, False, found)
@@ -32,17 +32,18 @@ def test_the_largest_are_kept():
 def test_near_ones_are_those_kept_their_neighbours_and_some_drawn(is_sparse):
     random = np.random.default_rng(4)
     K, C, T, M, n = 40, 3, 5, 2, 30
-    t, theta = random.normal(size=(n, T)), random.normal(size=(1 + T, K))
+    t, theta = (random.normal(size=size).astype(np.float32) for size in ((n, T), (1 + T, K)))
     ids = np.array([random.choice(K, C, replace=False) for _ in range(n)], np.int32)
     z = random.dirichlet(np.ones(C), n).astype(np.float32)
     near = random.integers(K, size=(K, M)).astype(np.int32)
     before, old_z, marks = ids.copy(), z.copy(), np.zeros(K + 1, np.int64)
-    rest = near, 0, 0, 0, 0, ids, z, marks, np.empty(K + 1, np.int32), np.empty(K)
+    buffers = np.empty(K + 1, np.int32), np.empty(K, np.float32)
+    rest = near, 0, 0, 0, 0, ids, z, marks, *buffers
     if is_sparse:
         x = scipy.sparse.csr_matrix(t)
-        kept.keep_near_sparse(x.indptr, x.indices, x.data, 0, theta, *rest)
+        kept.keep_near_sparse(x.indptr.astype(np.int64), x.indices, x.data, 0, theta, *rest)
     else:
-        one_and_t = np.concatenate([np.ones((n, 1)), t], axis=1)
+        one_and_t = np.concatenate([np.ones((n, 1), np.float32), t], axis=1)
         kept.keep_near(one_and_t, np.ascontiguousarray(theta.T), *rest)
     u = t @ theta[1:] + theta[0]
     for i in range(n):
@@ -56,19 +57,18 @@ def test_near_ones_are_those_kept_their_neighbours_and_some_drawn(is_sparse):
 
 def test_drawn_ones_find_what_is_far():
     K, ids, z = 50, np.zeros((400, 1), np.int32), np.ones((400, 1), np.float32)
-    theta = np.zeros((K, 2))
+    theta = np.zeros((K, 2), np.float32)
     theta[49, 0] = 1.0  # better than all others, and nobody's neighbour
     near, marks = np.zeros((K, 1), np.int32), np.zeros(K + 1, np.int64)
-    buffers = np.empty(51, np.int32), np.empty(50)
+    t = np.array([[1.0, 0.0]] * 400, np.float32)
+    buffers = np.empty(51, np.int32), np.empty(50, np.float32)
     for pass_ in range(40):
-        kept.keep_near(
-            np.array([[1.0, 0.0]] * 400), theta, near, 1, pass_, 0, 4, ids, z, marks, *buffers
-        )
+        kept.keep_near(t, theta, near, 1, pass_, 0, 4, ids, z, marks, *buffers)
     assert (ids == 49).mean() > 0.9
 
 
 def test_what_hardly_changes_is_left_as_it_was():
-    t, sums, change = np.ones((2, 2)), np.zeros((3, 2)), np.zeros(3, np.float32)
+    t, sums, change = np.ones((2, 2), np.float32), np.zeros((3, 2)), np.zeros(3, np.float32)
     old_ids, old_z = np.array([[0, 1], [0, 1]], np.int32), np.array([[1, 0], [1, 0]], np.float32)
     ids = np.array([[2, 0], [2, 0]], np.int32)
     z = np.array([[1e-7, 1 - 1e-7], [0.25, 0.75]], np.float32)
