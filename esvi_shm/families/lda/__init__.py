@@ -93,6 +93,7 @@ class Model:
     )
     tours = ("sweep", "last_sweep", "add_words", "bound_pairs")
     travels = ("lambda_",)
+    copied = False
     contributes = "pi"
     join = staticmethod(join)
     check_nodes = staticmethod(options.check_nodes)
@@ -116,8 +117,8 @@ class Model:
             return np.maximum(np.diff(n_pairs * parts // len(pairs)), min(n_pairs, 1))
         return pairs
 
-    def rows(self, corpus: Arrays, block: int) -> slice:
-        first, last = corpus["block_bounds"][block : block + 2].tolist()
+    def rows(self, arrays: Arrays, block: int) -> slice:
+        first, last = arrays["block_bounds"][block : block + 2].tolist()
         return slice(first, last)
 
     def check_data(self, data: Corpus) -> None:
