@@ -10,9 +10,8 @@ from esvi_shm.families._mixture.functions import gammaln
 
 #: Components that a merge is looked for with.
 _CANDIDATES = 2
-#: Components that are looked at at a time: at most, by the bytes of their statistics, at least.
-#: What is computed of them then stays in memory that is at hand.
-_MOST, _BYTES, _LEAST = 256, 2**23, 32
+#: Components that are looked at at a time.
+_GROUP = 256
 
 
 def as_slice(columns: np.ndarray) -> Any:
@@ -36,12 +35,11 @@ class Mover:
 
     def _own_groups(self) -> Iterator[np.ndarray]:
         """The components of own blocks, some at a time."""
-        n = min(_MOST, max(_LEAST, _BYTES // (8 * len(self.theta))))
         for block in self.own_blocks:
             columns = self.model.columns(self.shared, block)
-            for first in range(0, len(columns), n):
+            for first in range(0, len(columns), _GROUP):
                 self.beat[0] += 1
-                yield columns[first : first + n]
+                yield columns[first : first + _GROUP]
 
     def _score_all(self, columns: np.ndarray) -> np.ndarray:
         """What the points of some components score with all, on average; with their own -inf."""
@@ -123,7 +121,9 @@ class Mover:
             alone = gains[as_slice(columns)] - gammaln(a0 + counts)
             found = np.full(len(columns), -np.inf)
             for other in best.T:
-                theirs = statistics[:, other]
+                theirs = np.take(
+                    statistics, other, axis=1
+                )  # by [:, other] it is laid out by columns
                 n_theirs = np.maximum(theirs[0], 0.0)
                 both = counts + n_theirs
                 gain = expect(both, own[1:] + theirs[1:]).gain + gammaln(a0 + both)
