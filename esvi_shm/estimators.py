@@ -134,7 +134,8 @@ class LDA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
     components_ : float32 array, shape (K, V)
         Dirichlet parameters lambda of the topics.
     doc_topic_ : array, shape (D, K)
-        E[theta] of the documents it was fitted to.
+        E[theta] of the documents it was fitted to. `fit_transform` returns what `transform` does,
+        of all documents, the held-out ones too: the same theta where the fit has settled.
     training_documents_ : int array, shape (D,)
         Which documents of X those are: all but what `holdout` drew from it.
     perplexity_ : float
@@ -255,7 +256,7 @@ class LDA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
 
         Parameters
         ----------
-        X : Corpus, sparse matrix or array of shape (D, V), list of lists of words, or path
+        X : Corpus, matrix or data frame of shape (D, V), list of lists of words, or path
             Counts >= 0 of words in documents.
         y : ignored
 
@@ -291,19 +292,12 @@ class LDA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
         self.n_features_in_ = corpus.n_words
         return self
 
-    def fit_transform(self, X: Any, y: Any = None) -> np.ndarray:
-        """Fit, and return E[theta] of the documents, shape (D, K).
-
-        `transform` of the same documents gives the same theta where the fit has settled.
-        """
-        return self.fit(X).doc_topic_
-
     def transform(self, X: Any) -> np.ndarray:
         """E[theta] of documents under the fitted topics, on `n_workers` threads.
 
         Parameters
         ----------
-        X : Corpus, sparse matrix or array of shape (D, V), list of lists of words, or path
+        X : Corpus, matrix or data frame of shape (D, V), list of lists of words, or path
             Words with names are matched by them; see `FittedModel.transform`.
 
         Returns

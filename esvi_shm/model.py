@@ -158,7 +158,7 @@ class FittedModel:
 
         Parameters
         ----------
-        corpus : Corpus, sparse matrix or array of shape (D, V), list of lists of words, or path
+        corpus : Corpus, matrix or data frame of shape (D, V), list of lists of words, or path
             Words are matched by name where both sides have names, and those that the model does
             not know are left out; else the columns are the model's words in order. A file must
             have a token.
@@ -219,7 +219,7 @@ class FittedModel:
 
         Parameters
         ----------
-        corpus : Corpus, sparse matrix or array of shape (D, V), list of lists of words, or path
+        corpus : Corpus, matrix or data frame of shape (D, V), list of lists of words, or path
         may_be_empty : bool
             Whether there may be no token of a known word.
 

@@ -135,7 +135,7 @@ def test_attributes_are_of_the_fit_that_was_not_of_the_one_asked_for():
     np.testing.assert_array_equal(lda.components_, lda.model_.lambda_.T)
     assert [len(topic.words) for topic in lda.topics(3)] == [3, 3]
     transformed = lda.fit_transform(MATRIX)
-    np.testing.assert_array_equal(transformed, lda.doc_topic_)
+    np.testing.assert_array_equal(transformed, lda.transform(MATRIX))
     np.testing.assert_allclose(transformed.sum(axis=1), 1, rtol=1e-6)
 
 
@@ -415,12 +415,19 @@ def test_names_of_features_and_frames():
     assert frame.columns.tolist() == ["lda0", "lda1", "lda2"]
 
 
+def test_fit_transform_has_a_row_for_each_document_held_out_ones_too():
+    lda = LDA(**QUICK, random_state=0, holdout=0.4)
+    theta = lda.fit_transform(MATRIX)
+    assert len(lda.doc_topic_) < len(theta) == MATRIX.shape[0]
+    np.testing.assert_array_equal(theta, lda.transform(MATRIX))
+
+
 def test_it_goes_into_a_pipeline():
     texts = [" ".join(words) for words in WORDS]
     pipeline = make_pipeline(CountVectorizer(), LDA(**QUICK, random_state=0))
     theta = pipeline.fit_transform(texts)
     lda = LDA(**QUICK, random_state=0).fit(CountVectorizer().fit_transform(texts))
-    np.testing.assert_array_equal(theta, lda.doc_topic_)
+    np.testing.assert_array_equal(theta, lda.transform(CountVectorizer().fit_transform(texts)))
     transformed = pipeline.transform(["ship at sea", "moss"])
     np.testing.assert_array_equal(transformed, lda.transform(np.array([[0, 1, 1, 0], [0] * 4])))
     assert pipeline.get_feature_names_out().tolist() == ["lda0", "lda1", "lda2"]

@@ -326,8 +326,10 @@ def as_corpus(x: Any, may_be_empty: bool = False) -> Corpus:
 
     Parameters
     ----------
-    x : Corpus, sparse matrix or array, ndarray, list of token lists, or path
-        A corpus is returned as it is; a path goes to `esvi_shm.corpus.readers.read_corpus`.
+    x : Corpus, sparse matrix or array, ndarray, data frame, list of token lists, or path
+        A corpus is returned as it is; a path goes to `esvi_shm.corpus.readers.read_corpus`. The
+        columns of a data frame (of pandas, or alike) are its words, where they have names; a
+        series holds token lists.
     may_be_empty : bool
         Whether a matrix or a list may hold no token; then it becomes `Documents`.
 
@@ -356,7 +358,17 @@ def as_corpus(x: Any, may_be_empty: bool = False) -> Corpus:
 
     if scipy.sparse.issparse(x):
         return kind.from_sparse(x)
+    if hasattr(x, "columns") and hasattr(x, "to_numpy"):
+        names = list(x.columns)
+        # pandas: only where all columns are sparse, or there is none.
+        is_sparse = bool(names) and hasattr(x, "sparse")
+        matrix = x.sparse.to_coo() if is_sparse else x.to_numpy()
+        words = names if all(isinstance(name, str) for name in names) else None
+        return kind.from_sparse(matrix, words, type(x).__name__)
+    if hasattr(x, "to_list"):
+        return kind.from_tokens(x.to_list(), type(x).__name__)
     raise CorpusError(
         type(x).__name__,
-        "a corpus must be a Corpus, a sparse matrix, an array, a list of token lists or a path",
+        "a corpus must be a Corpus, a sparse matrix, an array, a data frame, a list of token "
+        "lists or a path",
     )

@@ -10,7 +10,8 @@ Every word has one writer at a time:
 blocks       its holder: `PLACE` is q once the block is with q or on its way to
              q's ring, `STEP` counts its visits
 visited      its holder: where the block has been, as its route needs it
-workers      worker p its row: a sign of life, whether it is at work, what it has done
+workers      worker p its row: a sign of life, whether it is at work, what it has done,
+             which process it is and on which core
 orders       home, while no block is out (`RECALL` at any time); `ONE_PASS`: blocks come
              home after each pass, and not after `TARGET_PASS` of them
 ===========  ====================================================================
@@ -18,6 +19,8 @@ orders       home, while no block is out (`RECALL` at any time); `ONE_PASS`: blo
 `PLACE` is written before the push that hands the block over, so after a dead worker its words
 and its rings say where each block is. Negative ids in a ring are commands (`command_id`).
 """
+
+from typing import NamedTuple
 
 import numpy as np
 
@@ -27,12 +30,22 @@ from esvi_shm.shared.table import ArraySpec
 # Columns of a row of `blocks`.
 PLACE, STEP = 0, 1
 # Columns of a row of `workers`.
-BEAT, VISITS, WORK, BUSY_NS, AT_WORK = 0, 1, 2, 3, 4
+BEAT, VISITS, WORK, AT_WORK, PID, CORE = 0, 1, 2, 3, 4, 5
 # Places of `orders`.
 TARGET_PASS, RECALL, ENTROPY_FROM, ONE_PASS = 0, 1, 2, 3
 
 #: The command that ends a worker; the family's commands follow.
 STOP = 0
+
+
+class Control(NamedTuple):
+    """The arrays of the `control` segment, for kernels; see `control_specs`."""
+
+    rings: np.ndarray
+    blocks: np.ndarray
+    visited: np.ndarray
+    workers: np.ndarray
+    orders: np.ndarray
 
 
 def command_id(index: int) -> int:
@@ -64,7 +77,7 @@ def control_specs(n_workers: int, n_blocks: int) -> list[ArraySpec]:
         ),
         ArraySpec(
             "workers", (n_workers, LINE_WORDS), np.int64, "worker p its row", "everyone",
-            "sign of life, visits, work done, busy nanoseconds, whether at work, a line each",
+            "sign of life, visits, work done, at work?, process, core; a line each",
         ),
         ArraySpec("orders", (LINE_WORDS,), np.int64, "home", "workers", "how far to go"),
     ]  # fmt: skip

@@ -21,7 +21,7 @@ pass t the blocks are dealt into P groups; in step s of the pass worker p has gr
 A visit waits only for visits of earlier steps, so nobody waits for ever.
 """
 
-from collections.abc import Mapping
+from typing import NamedTuple
 
 import numpy as np
 
@@ -29,10 +29,11 @@ from esvi_shm.compile import kernel
 from esvi_shm.config import FitConfig, choose
 from esvi_shm.counter import shuffled, uniform
 from esvi_shm.errors import ParameterError
-from esvi_shm.runtime.blocks import AT_WORK, PLACE
+from esvi_shm.runtime.blocks import AT_WORK, PLACE, Control
 from esvi_shm.shared.ring import size_guess
 
 ROUTES = ("lap", "ring", "random", "balanced")
+_LAP, _RING, _RANDOM, _BALANCED = range(4)
 
 
 def check(config: FitConfig) -> None:
@@ -45,6 +46,15 @@ def check(config: FitConfig) -> None:
     choose("route", config.route, ROUTES)
     if config.deterministic and config.route in ("random", "balanced"):
         raise ParameterError("route", "must be lap or ring in a deterministic fit", config.route)
+
+
+class Stops(NamedTuple):
+    """The stops of all blocks, and how one is chosen; for kernels."""
+
+    first: np.ndarray  # int64 (B + 1,): where in `workers` a block's stops begin
+    workers: np.ndarray  # int64: the stops, ascending
+    route: int  # index in `ROUTES`
+    seed: int
 
 
 class Route:
@@ -62,6 +72,12 @@ class Route:
         assert config.n_workers is not None
         self.name, self.stops, self.n_workers = config.route, stops, config.n_workers
         self.seed, self.deterministic = config.seed, config.deterministic
+        self.table = Stops(
+            np.concatenate([[0], np.cumsum([len(s) for s in stops])]),
+            np.concatenate([np.empty(0, np.int64), *stops]),
+            ROUTES.index(self.name),
+            self.seed,
+        )
         self._groups_of: tuple[int, np.ndarray] = (-1, np.empty(0, int))
 
     def _groups(self, pass_: int) -> np.ndarray:
@@ -86,40 +102,46 @@ class Route:
             if worker in self.stops[b]
         ]
 
-    def next_stop(self, block: int, step: int, control: Mapping[str, np.ndarray]) -> int:
-        """The worker for visit number `step` (from 0) of a block, for its holder to ask.
-
-        Parameters
-        ----------
-        block, step : int
-        control : mapping of arrays
-            See `blocks.control_specs`; the block's row of `visited` is written.
-        """
+    def next_stop(self, block: int, step: int, control: Control) -> int:
+        """The worker for visit number `step` (from 0) of a block, for its holder to ask."""
+        if not self.deterministic:
+            return int(next_stop(self.table, block, step, control))
         stops = self.stops[block]
-        n = len(stops)
-        if n == 1:
-            return int(stops[0])
-        pass_, place = divmod(step, n)
-        if self.deterministic:
-            group = self._groups(pass_)[block]
-            return int(sorted(stops, key=lambda p: (p - group) % self.n_workers)[place])
-        if self.name == "ring":
-            return int(stops[(block + step) % n])
-        if self.name == "random":
-            return int(shuffled(stops, self.seed, block, step)[0])
-        visited = control["visited"][block]
-        if self.name == "balanced":
-            visited[:] = 0
-            here = control["blocks"][block, PLACE]
-            if here < self.n_workers:
-                visited[here] = 1
-        elif place == 0:
-            visited[:] = 0
-        following = least_waiting(
-            stops, visited, control["rings"], control["workers"], self.seed, block, step
-        )
-        visited[following] = 1
-        return int(following)
+        pass_, place = divmod(step, len(stops))
+        group = self._groups(pass_)[block]
+        return int(sorted(stops, key=lambda p: (p - group) % self.n_workers)[place])
+
+
+@kernel
+def next_stop(table, block, step, control):
+    """`Route.next_stop` where the route is not deterministic.
+
+    Parameters
+    ----------
+    table : Stops
+    block, step : int
+    control : Control
+        The block's row of `visited` is written.
+    """
+    stops = table.workers[table.first[block] : table.first[block + 1]]
+    n, route, seed = len(stops), table.route, table.seed
+    if n == 1:
+        return stops[0]
+    if route == _RING:
+        return stops[(block + step) % n]
+    if route == _RANDOM:
+        return shuffled(stops, seed, block, step)[0]
+    visited = control.visited[block]
+    if route == _BALANCED:
+        visited[:] = 0
+        here = control.blocks[block, PLACE]
+        if here < control.workers.shape[0]:
+            visited[here] = 1
+    elif step % n == 0:
+        visited[:] = 0
+    following = least_waiting(stops, visited, control.rings, control.workers, seed, block, step)
+    visited[following] = 1
+    return following
 
 
 @kernel

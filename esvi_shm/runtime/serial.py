@@ -14,10 +14,12 @@ from esvi_shm import families
 from esvi_shm.config import FitConfig
 from esvi_shm.counter import shuffled
 from esvi_shm.families.contract import Bound, Data, Judge
-from esvi_shm.runtime.blocks import initialise_control
+from esvi_shm.runtime.blocks import Control, initialise_control
 from esvi_shm.runtime.layout import fill, lay_out
-from esvi_shm.runtime.routes import least_waiting
+from esvi_shm.runtime.places import furthest_behind
+from esvi_shm.runtime.routes import Route, next_stop
 from esvi_shm.runtime.script import play
+from esvi_shm.runtime.turns import hand_on, leave
 from esvi_shm.shared.ring import pop_any, try_push
 
 
@@ -127,11 +129,13 @@ def warm_up(config: FitConfig) -> None:
     for passes in rests:
         fit.rest(passes, judge=lambda *_: 1.0)
     fit.held.rows(np.zeros(1, np.int64))  # what a rest asks for only now and then
-    control = fit.arrays["control"]
-    initialise_control(control, 1, 1)
-    try_push(control["rings"][0, 1], 0)
+    initialise_control(fit.arrays["control"], 1, 1)
+    control = Control(**fit.arrays["control"])
+    table = Route(toy, [np.arange(1)]).table
+    try_push(control.rings[0, 1], 0)
     shuffled(np.arange(2), 0, 0, 0)
-    least_waiting(
-        np.arange(1), control["visited"][0], control["rings"], control["workers"], 0, 0, 0
-    )
-    pop_any(control["rings"][0], 0, 1)
+    next_stop(table, 0, 0, control)
+    leave(control, table, np.ones(1, np.int64), 0, 0, -1)
+    hand_on(control, 0, 0, 1)
+    furthest_behind(control.rings, control.workers, 0)
+    pop_any(control.rings[0], 0, 1)

@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 import numpy as np
 
 from esvi_shm.runtime import blocks
-from esvi_shm.runtime.blocks import ONE_PASS, PLACE, RECALL, STEP, TARGET_PASS
+from esvi_shm.runtime.blocks import ONE_PASS, PLACE, RECALL, STEP, TARGET_PASS, Control
 from esvi_shm.runtime.nodes import Nodes
 from esvi_shm.runtime.peers import RECALL as RECALLED
 from esvi_shm.runtime.peers import REST, Event
@@ -42,7 +42,7 @@ class Traffic:
         stops: Sequence[np.ndarray],
         nodes: Nodes | None,
     ) -> None:
-        self.control, self.route, self.stops = control, route, stops
+        self.control, self.route, self.stops = Control(**control), route, stops
         self.nodes = nodes
         self.rings, self.orders = control["rings"], control["orders"]
         self.block_words = control["blocks"]

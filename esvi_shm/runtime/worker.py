@@ -28,23 +28,23 @@ from esvi_shm.runtime import blocks
 from esvi_shm.runtime.blocks import (
     AT_WORK,
     BEAT,
-    BUSY_NS,
     ENTROPY_FROM,
-    ONE_PASS,
     PLACE,
     RECALL,
     STEP,
-    TARGET_PASS,
-    VISITS,
-    WORK,
+    Control,
 )
+from esvi_shm.runtime.places import Places
 from esvi_shm.runtime.routes import Route, find_stops
 from esvi_shm.runtime.serial import merge_shards, warm_up
+from esvi_shm.runtime.turns import hand_on, leave
 from esvi_shm.shared.ring import EMPTY, pop_any, try_push
 from esvi_shm.shared.segments import Handle, attach
 
 #: Rounds over the rings inside one compiled poll: some microseconds.
 SPINS = 1000
+#: Polls in vain before the worker changes places with one that is behind.
+CHANGE_AFTER = 2
 #: Polls in vain before the core is given away for a moment, and before the worker sleeps.
 YIELD_AFTER, SLEEP_AFTER = 2, 20
 #: Polls in vain after which a block that waits for company is visited alone and passed on: some
@@ -76,21 +76,17 @@ class Worker:
         # Before the first touch: the pages of this shard's state come to lie near this core.
         segments[f"state_{self.p}"].reserve()
         arrays = {label: segment.arrays for label, segment in segments.items()}
-        self.control = control = arrays["control"]
-        self.rings, self.orders, self.blocks = (
-            control["rings"],
-            control["orders"],
-            control["blocks"],
-        )
-        self.inbox = control["rings"][self.p]
-        self.row = control["workers"][self.p]
+        self.control = control = Control(**arrays["control"])
+        self.rings, self.orders, self.blocks = control.rings, control.orders, control.blocks
+        self.inbox = control.rings[self.p]
+        self.row = control.workers[self.p]
         shards = merge_shards(arrays, setup.sizes.n_workers)
         config = setup.config
         model = families.find(config.family)(config, setup.sizes)
         work = [model.work(shard) for shard in shards]
         stops = find_stops(work)
         self.n_stops = [len(s) for s in stops]
-        self.work = work[self.p].tolist()
+        self.work = np.ascontiguousarray(work[self.p], dtype=np.int64)
         self.route = Route(config, stops)
         self.commands = model.commands
         beat = self.row[BEAT : BEAT + 1]
@@ -100,6 +96,7 @@ class Worker:
         self.waiting: list[int] = []  # blocks of this pass in their order (deterministic)
         self.early: set[int] = set()  # blocks that came before their turn
         self.order_of = -1
+        self.places = Places(control, self.p)
         self.company: list[int] = []  # blocks that are to be visited together
         self.enough = min(2, len(self.work)) if model.meets else 0
 
@@ -131,8 +128,11 @@ class Worker:
         if self.early and self.orders[RECALL]:
             # The blocks before these may have been recalled: their turn need not come.
             for block in sorted(self.early):
-                self._hand_on(block, self.home)
+                hand_on(self.control, self.p, block, self.home)
+                self._ring_bell()
             self.early.clear()
+        if idle == CHANGE_AFTER:
+            self.places.change()
         if idle > SLEEP_AFTER:
             if os.getppid() != self.parent:
                 raise SystemExit("the main process is gone")
@@ -146,7 +146,7 @@ class Worker:
             return False
         self.family.resident = np.flatnonzero(self.blocks[:, PLACE] == self.home).tolist()
         self.family.command(self.commands[index - 1])
-        self._send(blocks.command_id(index), self.home)
+        self._answer(blocks.command_id(index))
         return True
 
     def _arrived(self, block: int) -> None:
@@ -174,40 +174,29 @@ class Worker:
     def _visit(self, held: Sequence[int]) -> None:
         """Visit the blocks held, and hand them on."""
         pass_ = min(int(self.blocks[block, STEP]) // self.n_stops[block] for block in held)
-        began = time.perf_counter_ns()
+        self.places.note()
         self.row[AT_WORK] = 1
         if self.enough:
             self.family.visit_together(held, pass_)
         else:
             self.family.visit(held[0], pass_, bool(pass_ >= self.orders[ENTROPY_FROM]))
         self.row[AT_WORK] = 0
-        self.row[BUSY_NS] += time.perf_counter_ns() - began
         for block in held:
-            self.row[WORK] += self.work[block]
-            self.row[VISITS] += 1
-            self._pass_on(block)
+            following = -1
+            if self.route.deterministic:
+                step = int(self.blocks[block, STEP]) + 1
+                following = self.route.next_stop(block, step, self.control)
+            table = self.route.table
+            following = leave(self.control, table, self.work, self.p, block, following)
+            if following == self.home:
+                self._ring_bell()
 
-    def _pass_on(self, block: int) -> None:
-        """Send a block that was visited to its next stop, or home."""
-        target, n_stops = int(self.orders[TARGET_PASS]), self.n_stops[block]
-        step = int(self.blocks[block, STEP]) + 1
-        self.blocks[block, STEP] = step
-        is_done = step % n_stops == 0 if self.orders[ONE_PASS] else step >= target * n_stops
-        if is_done or self.orders[RECALL]:
-            following = self.home
-        else:
-            following = self.route.next_stop(block, step, self.control)
-        self._hand_on(block, following)
+    def _answer(self, command: int) -> None:
+        try_push(self.rings[self.home, self.p], command)
+        self._ring_bell()
 
-    def _hand_on(self, block: int, following: int) -> None:
-        self.blocks[block, PLACE] = following
-        self._send(block, following)
-
-    def _send(self, value: int, receiver: int) -> None:
-        # The release in the push publishes all that was written before, and the block's rows.
-        try_push(self.rings[receiver, self.p], value)
-        if receiver == self.home:
-            os.eventfd_write(self.bell, 1)
+    def _ring_bell(self) -> None:
+        os.eventfd_write(self.bell, 1)
 
 
 def _die_with_parent(parent: int) -> None:

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from esvi_shm.config import FitConfig
 from esvi_shm.errors import ParameterError
-from esvi_shm.runtime.blocks import AT_WORK, PLACE, control_specs, initialise_control
+from esvi_shm.runtime.blocks import AT_WORK, PLACE, Control, control_specs, initialise_control
 from esvi_shm.runtime.routes import ROUTES, Route, check, find_stops
 from esvi_shm.shared.ring import try_push
 
@@ -34,7 +34,7 @@ def control(n_workers, n_blocks=9):
     specs = control_specs(n_workers, n_blocks)
     made = {spec.name: np.zeros(spec.shape, spec.dtype) for spec in specs}
     initialise_control(made, n_workers, n_blocks)
-    return made
+    return Control(**made)
 
 
 @given(all_stops(), st.integers(0, 2**63 - 1), st.sampled_from(ROUTES), st.booleans())
@@ -83,7 +83,7 @@ def test_random_visits_all_stops_equally():
 def queue(state, worker, length):
     """Blocks waiting at a worker, pushed by several."""
     for n in range(length):
-        try_push(state["rings"][worker, n % state["rings"].shape[1]], n)
+        try_push(state.rings[worker, n % state.rings.shape[1]], n)
 
 
 def test_lap_goes_first_where_least_is_waiting():
@@ -98,7 +98,7 @@ def test_lap_goes_first_where_least_is_waiting():
 
 def test_a_worker_at_work_counts_as_one_waiting():
     route, state = make("lap", [np.arange(2)], 2), control(2)
-    state["workers"][0, AT_WORK] = 1
+    state.workers[0, AT_WORK] = 1
     assert {route.next_stop(0, 2 * pass_, state) for pass_ in range(20)} == {1}
     queue(state, 1, 1)
     assert {route.next_stop(0, 2 * pass_, state) for pass_ in range(20)} == {0, 1}
@@ -109,7 +109,7 @@ def test_balanced_takes_the_shortest_queue_elsewhere():
     for worker, length in ((0, 2), (2, 1), (3, 3)):
         queue(state, worker, length)
     assert {route.next_stop(0, step, state) for step in range(20)} == {2}
-    state["blocks"][0, PLACE] = 2
+    state.blocks[0, PLACE] = 2
     assert {route.next_stop(0, step, state) for step in range(20)} == {0}
     queue(state, 0, 1)
     assert {route.next_stop(0, step, state) for step in range(50)} == {0, 3}
@@ -118,7 +118,7 @@ def test_balanced_takes_the_shortest_queue_elsewhere():
 def test_a_block_with_one_stop_stays_there():
     for name in ROUTES:
         route, state = make(name, [np.array([1])], 3), control(3)
-        state["blocks"][0, PLACE] = 1
+        state.blocks[0, PLACE] = 1
         assert {route.next_stop(0, step, state) for step in range(5)} == {1}
 
 
