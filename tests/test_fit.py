@@ -53,7 +53,7 @@ def test_a_fit_from_the_shell(tmp_path):
         assert planned == pytest.approx(model.summary["peak_rss_bytes"], rel=0.25)
 
 
-def test_a_share_held_out_is_judged_and_ends_the_fit(tmp_path, capsys):
+def test_a_share_held_out_is_judged_and_ends_the_fit(tmp_path, capsys, threads):
     corpus, out, log = write_uci(tmp_path), tmp_path / "model", tmp_path / "log"
     arguments = [corpus, "--topics", "4", "--passes", "400", "--workers", "1", "--tol", "0",
                  "--inference", "vb", "--evaluate-every", "2", "--holdout", "0.25", "--patience",
@@ -75,7 +75,7 @@ def test_a_share_held_out_is_judged_and_ends_the_fit(tmp_path, capsys):
     assert [e["perplexity"] for e in events if e["event"] == "evaluation"] == found
 
 
-def test_a_file_held_out_is_aligned_by_word(tmp_path, capsys):
+def test_a_file_held_out_is_aligned_by_word(tmp_path, capsys, threads):
     text, other = tmp_path / "a.txt", tmp_path / "b.txt"
     text.write_text("sea ship salt\nship sea rum\nhill tree path\ntree path the\n" * 5)
     other.write_text("tree gull the sea\nship ship sea\n" * 3)
@@ -131,7 +131,7 @@ def test_quiet_and_no_table(tmp_path, capfd):
     assert "word" not in captured.out
 
 
-def test_full_disks_under_progress_and_log_do_not_end_a_fit(tmp_path, caplog):
+def test_full_disks_under_progress_and_log_do_not_end_a_fit(tmp_path, caplog, threads):
     arguments = [write_uci(tmp_path), "--topics", "2", "--passes", "3", "--workers", "1"]
     assert fit.main([*arguments, "--log-json", "/dev/full"]) == 0
     assert caplog.text.count("/dev/full: No space left on device") == 1
@@ -152,7 +152,7 @@ def test_interpreted_kernels_are_refused_at_once(tmp_path):
         assert done.stderr.count("\n") == 1
 
 
-def test_unused_topics_are_called_so_in_the_table(tmp_path, capsys):
+def test_unused_topics_are_called_so_in_the_table(tmp_path, capsys, threads):
     out = tmp_path / "model"
     arguments = [write_uci(tmp_path), "--topics", "60", "--out", str(out), "--workers", "1"]
     assert fit.main(arguments) == 0
@@ -165,7 +165,7 @@ def test_unused_topics_are_called_so_in_the_table(tmp_path, capsys):
     assert [not t.words for t in esvi_shm.load(out).topics(3)] == [row in unused for row in lines]
 
 
-def test_max_time_ends_a_fit_early(tmp_path, capsys):
+def test_max_time_ends_a_fit_early(tmp_path, capsys, threads):
     out = tmp_path / "model"
     arguments = [write_uci(tmp_path), "--topics", "3", "--passes", "100000000", "--tol", "0",
                  "--evaluate-every", "0", "--max-time", "0.2", "--workers", "1",
@@ -250,7 +250,7 @@ def test_storage_full_is_planned(tmp_path, capsys):
     assert " phi " in told and "phi_doc" not in told
 
 
-def test_storage_topk_is_planned_and_fitted(tmp_path, capsys, caplog):
+def test_storage_topk_is_planned_and_fitted(tmp_path, capsys, caplog, threads):
     corpus, folder = write_uci(tmp_path), tmp_path / "model"
     options = "--topics", "3", "--storage", "topk", "--topk", "2", "--residual", "drop"
     assert fit.main([corpus, *options, "--plan"]) == 0

@@ -173,7 +173,7 @@ def test_bad_seed_words(text, says, tmp_path, capsys):
     assert says in capsys.readouterr().err
 
 
-def test_a_fit_from_a_model_and_from_words(tmp_path, caplog, capsys):
+def test_a_fit_from_a_model_and_from_words(tmp_path, caplog, capsys, threads):
     good, model = write_uci(tmp_path), str(tmp_path / "model")
     quick = ["--passes", "3", "--workers", "1", "--out", model]
     words = write_seed_words(tmp_path, "word3 word4\n\nword5\n")
@@ -222,7 +222,7 @@ def test_bad_corpora_and_targets(tmp_path, capsys):
         assert says in capsys.readouterr().err
 
 
-def test_priors_from_the_shell(tmp_path, capsys):
+def test_priors_from_the_shell(tmp_path, capsys, threads):
     corpus, out = write_uci(tmp_path), tmp_path / "model"
     np.save(tmp_path / "alpha.npy", [0.2, 0.3])
     quick = [corpus, "--topics", "2", "--passes", "10", "--workers", "1", "--quiet", "--out",

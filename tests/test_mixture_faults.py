@@ -51,6 +51,7 @@ def test_a_ctrl_c_saves_what_there_is(tmp_path):
     assert model.summary["at_rest"]["merges"] >= 0
 
 
+@pytest.mark.slow  # as of topic models, in test_fit_signals
 @pytest.mark.usefixtures("nothing_left")
 def test_a_killed_worker_is_named(tmp_path):
     process, out = _start_long_fit(tmp_path)

@@ -279,13 +279,11 @@ def test_a_worker_whose_main_process_is_gone_at_its_start_ends_without_a_word(to
     assert process.returncode == 1
 
 
-@pytest.mark.parametrize("way", ["file", "standard input"])
-def test_a_script_needs_no_main_guard(way, tmp_path):
-    """Nor a file: workers do not run the main module again."""
+def test_a_script_needs_no_main_guard(tmp_path):
+    """Nor a file: workers do not run the main module again. (As a file the examples run.)"""
     assert "__main__" not in SCENARIO.read_text()
     with open(SCENARIO) as script:
-        arguments = [str(SCENARIO), "short"] if way == "file" else ["-", "short"]
-        with scenario(*arguments, stdin=script, cwd=tmp_path) as process:
+        with scenario("-", "short", stdin=script, cwd=tmp_path) as process:
             said, errors = process.communicate(timeout=TIME_LIMIT)
     assert (process.returncode, without_warning_of_cores(errors)) == (0, [])
     assert json.loads(said.splitlines()[-1]) == {"stopped": "passes", "passes": 3.0}

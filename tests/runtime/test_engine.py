@@ -143,8 +143,8 @@ def test_one_worker_and_more_reach_the_same_bound(threaded_fit):
     assert np.ptp(reached) < 1e-3 * abs(reached[0])
 
 
-def test_topics_are_recovered_by_true_processes(fit):
-    fits = [fit(n_passes=60, seed=seed, start="scikit-learn") for seed in range(2)]
+def test_topics_are_recovered(threaded_fit):
+    fits = [threaded_fit(n_passes=60, seed=seed, start="scikit-learn") for seed in range(2)]
     best = max(fits, key=lambda ended: ended.result.history[-1].elbo)
     assert farthest_topic(best.serial.lambda_, TOPICS) < 0.2
 

@@ -5,8 +5,9 @@ import pytest
 
 from esvi_shm.config import FitConfig
 from esvi_shm.points import as_points
-from esvi_shm.runtime import engine
+from esvi_shm.runtime import engine, home
 from tests.families.mixture.play import blobs
+from tests.runtime.fits import Threads
 
 
 def fitted(n_workers: int, **options):
@@ -15,8 +16,11 @@ def fitted(n_workers: int, **options):
     return engine.fit(as_points(x), config)
 
 
-def test_processes_fit_and_deterministic_fits_repeat():
-    first, second = (fitted(2, deterministic=True, evaluate_every=4) for _ in range(2))
+def test_processes_fit_and_deterministic_fits_repeat(monkeypatch):
+    first = fitted(2, deterministic=True, evaluate_every=4)
+    with monkeypatch.context() as patched:
+        patched.setattr(home, "Workers", Threads)
+        second = fitted(2, deterministic=True, evaluate_every=4)
     np.testing.assert_array_equal(first.learned.statistics, second.learned.statistics)
     assert [r.elbo for r in first.history] == [r.elbo for r in second.history]
     assert first.work == 8 * 200 and first.stopped == "passes"
