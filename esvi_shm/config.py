@@ -183,8 +183,10 @@ class FitConfig:
         Strength s of noise in the first pass: the factor of each word in each topic is multiplied
         by exp(s x normal) at every visit, with s going down to 0 over `noise_passes`.
     dense_passes : int or None
-        Passes that update every pair over all topics; in those of vb that follow, a pair moves
-        only among the topics that its document and its word live in. None: all passes. Of mixtures
+        Passes that update every pair over all topics; in those that follow, a pair moves only
+        among the topics that its document and its word live in. None: all passes by cvb0, and of
+        fewer than 1024 topics; else 20, and more until documents live in at most an eighth of the
+        topics. Of mixtures
         that keep the largest responsibilities: passes that score a point against all components;
         in those that follow it is scored against those near it. None: 5.
     noise_passes : int or None

@@ -149,8 +149,8 @@ def _parser() -> argparse.ArgumentParser:
     )  # fmt: skip
     model.add_argument(
         "--dense-passes", type=int, metavar="N",
-        help="passes that update all topics; in those of vb that follow, only the topics that a "
-        "document and a word live in: sooner from some 500 topics on (default: all)",
+        help="passes that update all topics; in those that follow, only the topics that a document "
+        "and a word live in (default: all by cvb0, or below 1024 topics; else 20)",
     )  # fmt: skip
     model.add_argument(
         "--noise-passes", type=int, metavar="N",

@@ -6,8 +6,16 @@ its largest. phi of a pair moves among the topics of both (Lemma 1 of the paper:
 updated alone), so its cost does not depend on K. After some passes a document lives in 10 to 30
 topics, however many there are, and a pair in 3 or 4.
 
+Under cvb0 a topic without tokens still has the factor alpha, or eta, so that a document has a
+little of every topic, and a pair a fifth of its tokens in topics of less than half a token. The
+cuts are higher then (`tiling.document_cut`), and phi over the topics of both takes all of the
+pair: what lies outside is not placed. To place it by scalars for all dead topics at once would keep
+it, but the fits end no worse without (`bench/RESULTS.md`), since vb, which follows, drops it too.
+What lies outside, by the bound below, is summed up by visit and reported. A pair's own share is
+left out of the counts as in `exclusion`, tile by tile.
+
 Nothing is left out unseen. Of each pair the mass that the update over all topics would put
-elsewhere, as a share of what it puts into the topics of both, is at most
+elsewhere, as a share of what it puts into the topics of both, is (under vb) at most
 
     (e (B + f F) + f G) / s,      e = the largest E(gamma_k) of a topic that the document lacks,
     f = E(eta_v), of a topic that the word lacks; F = sum of 1 / E(pi_k) over all topics, G that of

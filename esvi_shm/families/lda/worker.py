@@ -95,9 +95,11 @@ class Worker:
         """Whether active sets are to be used from a pass on: if asked for, or if they cost less."""
         if not self.model.schedule.chooses:
             return True
+        if self.rule.cvb0:  # tempered, its documents live in too many topics
+            return False
         if not self.uses_active and pass_ >= self.look_after:
             rule, n_topics = self.rule, self.model.config.n_topics
-            mean = tiling.mean_topics(self.gamma, rule.alpha, rule.cvb0)
+            mean = tiling.mean_topics(self.gamma, rule.alpha, False)
             self.uses_active = mean <= ACTIVE_SHARE * n_topics
             self.look_after = pass_ + LOOK_PASSES
         return self.uses_active

@@ -366,10 +366,13 @@ def test_many_topics_are_active_of_themselves_where_documents_live_in_few():
         asked.run_pass()
     np.testing.assert_array_equal(chosen.gamma, asked.gamma)
     # Under a large alpha every document lives in all topics.
-    spread = play(counts, **{**options, "alpha": 20.0, "inference": "cvb0"})
+    spread = play(counts, **{**options, "alpha": 20.0})
     worker, spread.passes = spread.workers[0], schedule.DENSE_PASSES
     spread.run_pass()
     assert not worker.uses_active and worker.lists is None
+    worker.rule = worker.rule._replace(cvb0=True)
+    assert not worker._pays(100)
+    worker.rule = worker.rule._replace(cvb0=False)
     for _ in range(2):  # as if they had come down to one
         for gamma in (arrays["gamma"] for arrays in spread.shards):
             gamma[:, 1:] = 20.0
