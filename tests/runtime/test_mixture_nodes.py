@@ -12,7 +12,8 @@ from esvi_shm.mixture import FittedMixture
 from esvi_shm.mixture_options import MixtureOptions
 from esvi_shm.points import Points, as_points
 from esvi_shm.runtime import engine
-from tests.families.mixture.play import FAMILIES, blobs, points_of
+from esvi_shm.runtime.rows import Copied
+from tests.families.mixture.play import FAMILIES, blobs, play, points_of
 from tests.runtime.meeting import fit_together
 
 X, GROUPS = blobs(240, 3, 4, seed=8)
@@ -170,7 +171,40 @@ def test_more_components_than_points_of_all_nodes_are_refused(monkeypatch):
         fit_together(few, CONFIG, 2, monkeypatch)
 
 
-@pytest.mark.parametrize("changes", [{"deterministic": True}, {"max_memory": 10**10}])
-def test_what_nodes_cannot_do_is_refused(changes, monkeypatch):
-    with pytest.raises(ParameterError, match=f"{next(iter(changes))} cannot be used on several"):
-        fit_together(POINTS, replace(CONFIG, **changes), 2, monkeypatch)
+def test_what_nodes_cannot_do_is_refused(monkeypatch):
+    with pytest.raises(ParameterError, match="deterministic cannot be used on several nodes"):
+        fit_together(POINTS, replace(CONFIG, deterministic=True), 2, monkeypatch)
+
+
+def test_a_limit_of_memory_is_kept_at_every_node(monkeypatch):
+    config = replace(CONFIG, n_passes=0, max_memory=2**20)
+    with pytest.raises(
+        ParameterError, match=r"max_memory must be at least .* MiB \(points, 1 workers"
+    ):
+        fit_together(POINTS, config, 2, monkeypatch)
+
+
+class Arrays:
+    """What `rows` needs of a segment."""
+
+    def __init__(self, arrays):
+        self.arrays = arrays
+
+
+@pytest.mark.parametrize("members", [range(6), (4, 0, 2, 5, 1, 3)])
+def test_a_block_takes_its_statistics_along(members):
+    fit = play(X, n_topics=6, n_blocks=2)
+    fit.shared["members"][:] = members
+    at_home = {name: array.copy() for name, array in fit.shared.items()}
+    fit.shared["statistics"] += 1.0
+    here, there = (Copied(fit.layout, Arrays(a), fit.corpus_arrays) for a in (fit.shared, at_home))
+    packed = here.pack(1)
+    assert len(packed) == here.most(1) == 3 * 7 * 8
+    there.unpack(1, packed)
+    came = np.isin(np.arange(6), members[3:])
+    np.testing.assert_array_equal(at_home["statistics"][:, came], fit.shared["statistics"][:, came])
+    np.testing.assert_array_equal(
+        at_home["statistics"][:, ~came] + 1.0, fit.shared["statistics"][:, ~came]
+    )
+    with pytest.raises(ValueError, match="they take 168 bytes, got 160"):
+        there.unpack(1, packed[:160])

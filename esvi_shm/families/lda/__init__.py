@@ -121,6 +121,10 @@ class Model:
         first, last = arrays["block_bounds"][block : block + 2].tolist()
         return slice(first, last)
 
+    def arrived(self, shared: Arrays, block: int) -> None:
+        if "knows_live" in shared:  # which topics its words live in is found anew
+            shared["knows_live"][block] = False
+
     def check_data(self, data: Corpus) -> None:
         _given.check_words(self.config, data)
 
@@ -250,20 +254,25 @@ class Model:
         return priors.next_time(n_passes, self.schedule.n_passes, self.config.n_passes)
 
     def ending(
-        self, n_passes: int, held: AnyCorpus, arrays: Mapping[str, Arrays]
+        self, n_passes: int, held: AnyCorpus, arrays: Mapping[str, Arrays], learned: Any
     ) -> dict[str, Any]:
         last = max(n_passes - 1, 0)
         cvb0, power, _ = self.schedule.rule(last)
         found: dict[str, Any] = {"inference": "cvb0" if cvb0 else "vb", "power": power}
         tolerance = self.schedule.tolerance(last)
         if tolerance and self.config.storage in (None, "margins"):
-            learned = self.learned(arrays)
-            sample = left_out.draw(self.sizes.n_documents, self.config.seed)
-            shard = np.searchsorted(arrays["corpus"]["document_bounds"], sample, "right") - 1
-            first = arrays["corpus"]["document_bounds"][shard]
-            gamma = [learned.of_units[p][d] for p, d in zip(shard, sample - first, strict=True)]
+            sample = left_out.draw(self.sizes.n_documents_in_all, self.config.seed)
+            documents = held.rows(sample)  # all nodes ask, node 0 has all of lambda and gamma
+            ends = np.cumsum([len(gamma) for gamma in learned.of_units])
+            if ends[-1] < self.sizes.n_documents_in_all:
+                return found
+            part = np.searchsorted(ends, sample, "right")
+            first = ends - [len(gamma) for gamma in learned.of_units]
+            gamma = [
+                learned.of_units[p][d] for p, d in zip(part, sample - first[part], strict=True)
+            ]
             found["active_left_out"] = left_out.measure(
-                held, sample, np.stack(gamma), learned.lambda_rows, np.argsort(learned.word_ids),
+                documents, np.stack(gamma), learned.lambda_rows, np.argsort(learned.word_ids),
                 learned.alpha, learned.eta, tolerance,
             )  # fmt: skip
         return found
