@@ -1,5 +1,6 @@
 """Mixtures on several nodes, without a transport; see `test_nodes`."""
 
+import threading
 from dataclasses import replace
 
 import numpy as np
@@ -8,13 +9,14 @@ import scipy.sparse
 
 from esvi_shm.config import FitConfig
 from esvi_shm.errors import CorpusError, ParameterError
+from esvi_shm.families._mixture.part import HeldPart, join
 from esvi_shm.mixture import FittedMixture
 from esvi_shm.mixture_options import MixtureOptions
 from esvi_shm.points import Points, as_points
 from esvi_shm.runtime import engine
 from esvi_shm.runtime.rows import Copied
 from tests.families.mixture.play import FAMILIES, blobs, play, points_of
-from tests.runtime.meeting import fit_together
+from tests.runtime.meeting import Meeting, fit_together, part_of
 
 X, GROUPS = blobs(240, 3, 4, seed=8)
 POINTS = as_points(X)
@@ -91,6 +93,34 @@ def test_every_family_and_sparse_points(family, sparse, monkeypatch):
     assert {node for _, node in meeting.visits} == {0, 1, 2}
 
 
+@pytest.mark.parametrize("is_sparse", [False, True])
+def test_points_are_fetched_from_the_node_that_has_them(is_sparse):
+    points, meeting, found = POINTS, Meeting(2), [None, None]
+    if is_sparse:
+        points = as_points(scipy.sparse.csr_matrix(X * (X > 0)))
+    numbers = np.array([239, 0, 150, 3])
+
+    def fetch(rank):
+        own = join(part_of(points, CONFIG, rank, 2), meeting.peers[rank])
+        held = HeldPart(own, lambda local: own.rows(local).astype(np.float64), [], np.float32)
+        assert held.n_points == 240
+        there = np.zeros(4)
+        there[held.here(numbers)[0]] = rank
+        held.sum_into(there)
+        assert there.tolist() == [1, 0, 1, 0]
+        assert held.agree(np.array([rank + 7])).tolist() == [7]
+        found[rank] = held.rows(numbers)
+
+    other = threading.Thread(target=fetch, args=(1,))
+    other.start()
+    fetch(0)
+    other.join()
+    for rows in found:
+        dense = rows.toarray() if is_sparse else rows
+        expected = (X * (X > 0) if is_sparse else X)[numbers]
+        np.testing.assert_allclose(dense, expected, rtol=1e-6)
+
+
 @pytest.mark.parametrize("covariance", ["diag", "full"])
 def test_priors_are_those_of_all_points(covariance, monkeypatch):
     config = replace(CONFIG, n_passes=0, **options(covariance=covariance))
@@ -118,6 +148,19 @@ def test_strict_never_falls_on_several_nodes(monkeypatch):
     bounds = [r.elbo_f for r in results[0].history]
     assert (np.diff(bounds) > -1e-3).all()
     assert bounds[-1] > bounds[0] + 1.0
+
+
+def test_blocks_regroup_when_every_node_has_all_statistics():
+    fit = play(X, n_topics=6, n_blocks=3, strict=True)
+    sizes = replace(fit.layout.sizes, n_nodes=2)
+    model, before = type(fit.layout.model)(fit.config, sizes), fit.shared["members"].copy()
+    yielded = []
+    for order in model.at_rest(fit.held, fit.corpus_arrays, fit.shared, 1, None):
+        yielded.append(order if isinstance(order, str) else "sum over nodes")
+        if len(yielded) < 5:
+            assert (fit.shared["members"] == before).all()
+    assert yielded == ["sum", "sum over nodes", "settle", "refresh", "refresh"]
+    assert (fit.shared["members"] != before).any()
 
 
 def test_held_out_points_judge_at_node_0_and_stop_all(monkeypatch):
