@@ -204,6 +204,9 @@ class Family(Protocol):
         `arrays` are those of the segment `corpus`, and where all is copied of the parameters too.
         """
 
+    def arrived(self, shared: Arrays, block: int) -> None:
+        """Note that a block's rows were written by another node, where that makes a difference."""
+
     def check_data(self, data: Any) -> None:
         """Raise an InputError where data and configuration do not go together."""
 
@@ -247,10 +250,13 @@ class Family(Protocol):
         several rests are added up.
         """
 
-    def ending(self, n_passes: int, held: Any, arrays: Mapping[str, Arrays]) -> dict[str, Any]:
+    def ending(
+        self, n_passes: int, held: Any, arrays: Mapping[str, Arrays], learned: Any
+    ) -> dict[str, Any]:
         """By what rule the last of so many passes was made, and what it was worth.
 
-        Inference needs to know later. `held` as for `start`; `arrays` by segment.
+        Inference needs to know later. `held` as for `start`; `arrays` by segment; `learned` as of
+        `learned`, on several nodes whole at node 0, whose answer counts.
         """
 
     def evaluate(self, shared: Arrays, n_passes: int) -> Generator[str, bool, Bound]:

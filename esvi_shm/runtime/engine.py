@@ -92,12 +92,14 @@ def plan(
     MemoryShortError
         If there is no memory to cut the data.
     """
-    return _layout(data, resolve(config, data, peers), config.n_blocks is None, release)
+    return _layout(data, resolve(config, data, peers), config.n_blocks is None, release, peers)
 
 
-def _layout(data: Data, config: FitConfig, open_blocks: bool, release: bool) -> Layout:
+def _layout(
+    data: Data, config: FitConfig, open_blocks: bool, release: bool, peers: Peers | None
+) -> Layout:
     """The layout of a resolved configuration, with what it leaves open chosen."""
-    layout = lay_out_within(data, config, open_blocks, release)
+    layout = lay_out_within(data, config, open_blocks, release, peers)
     for message in families.find(config.family).without_effect(layout.config):
         _log.warning(*message)
     return layout
@@ -153,7 +155,7 @@ def fit(
     n_workers = config.n_workers or 1
     # Each mapping keeps one, of three segments and two a worker; and a worker's pipe and pidfd.
     _check_descriptors(n_workers, 3 + 4 * n_workers)
-    layout = _layout(data, config, open_blocks, release)
+    layout = _layout(data, config, open_blocks, release, peers)
     observer.planned(layout)
     backing = choose_backing(layout.total_bytes, config.scratch)
     if backing == "file":  # the file of each segment stays open too

@@ -380,9 +380,10 @@ class Home:
             work = self.nodes.sums(work)[0]
         most_held = 1.0 if self.nodes is None else self.nodes.most_held()
         private = max(self.peak_private, private_bytes()) + sum(self.workers_peak)
+        learned, n_passes = self._learned(), math.ceil(self.history[-1].passes)
         return Result(
             config=self.config,
-            learned=self._learned(),
+            learned=learned,
             history=self.history,
             passes=self.history[-1].passes,
             fit_seconds=self.fit_seconds,
@@ -394,9 +395,7 @@ class Home:
             restarts=self.restarts,
             at_rest=dict(self.at_rest),
             most_held=most_held,
-            ending=self.layout.model.ending(
-                math.ceil(self.history[-1].passes), self.held, self.arrays
-            ),
+            ending=self.layout.model.ending(n_passes, self.held, self.arrays, learned),
         )
 
     @property

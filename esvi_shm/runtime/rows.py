@@ -78,6 +78,7 @@ class Travelling(_Carried):
     def unpack(self, block: int, data: memoryview) -> None:
         """See `peers.Rows`."""
         packing.unpack(data, self._arrays(block))
+        self.model.arrived(self.shared, block)
 
     def hold(self, block: int) -> None:
         """See `peers.Rows`."""
@@ -132,6 +133,7 @@ class Copied(_Carried):
             fresh = np.frombuffer(data[at : at + old.nbytes], old.dtype).reshape(old.shape)
             self.shared[name][rows] = fresh
             at += old.nbytes
+        self.model.arrived(self.shared, block)
 
     def hold(self, block: int) -> None:
         """See `peers.Rows`: there always is."""

@@ -8,9 +8,10 @@ before a way that comes at a price.
 
 import logging
 from bisect import bisect_left
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from functools import cache
+from operator import itemgetter
 
 from esvi_shm import families
 from esvi_shm.config import FitConfig
@@ -18,20 +19,28 @@ from esvi_shm.errors import ParameterError, ParameterName
 from esvi_shm.families.contract import Changes, Data
 from esvi_shm.runtime.layout import Layout, lay_out, mib
 from esvi_shm.runtime.memory import peak_bytes
+from esvi_shm.runtime.peers import Peers
 
 _log = logging.getLogger(__name__)
 
 
 def lay_out_within(
-    data: Data, config: FitConfig, open_blocks: bool, release: bool = False
+    data: Data,
+    config: FitConfig,
+    open_blocks: bool,
+    release: bool = False,
+    peers: Peers | None = None,
 ) -> Layout:
     """The layout of what is asked for, or of the best that `config.max_memory` has room for.
+
+    On several nodes that is the same at all, and must fit at each.
 
     Parameters
     ----------
     data, config, release : as for `lay_out`
     open_blocks : bool
         Whether fewer blocks may be taken.
+    peers : Peers, optional
 
     Raises
     ------
@@ -40,13 +49,13 @@ def lay_out_within(
     """
     same, smaller = families.find(config.family).storages(config)
     first = lay_out(data, replace(config, **same[0]), release)
-    limit = config.max_memory
-    if limit is None or peak_bytes(first) <= limit:
+    limit, peak = config.max_memory, _peak_of(peers)
+    if limit is None or (needed := peak(first)) <= limit:
         return first
     # Topics that travel meet by their blocks: fewer of those are not the same updates in another
     # order.
     open_blocks = open_blocks and config.axis == "words"
-    numbers = list(_numbers_of_blocks(config)) if open_blocks else [config.n_blocks]
+    numbers = list(_numbers_of_blocks(config, peers)) if open_blocks else [config.n_blocks]
 
     @cache
     def cut(n_blocks: int) -> Layout:
@@ -58,7 +67,7 @@ def lay_out_within(
                 yield cut(n).with_config(replace(config, **way, n_blocks=n))
 
     def fitting(ways: Iterable[Changes]) -> Layout | None:
-        return next((layout for layout in layouts(ways) if peak_bytes(layout) <= limit), None)
+        return next((layout for layout in layouts(ways) if peak(layout) <= limit), None)
 
     level, found = logging.INFO, fitting(same)
     if found is None:
@@ -67,23 +76,39 @@ def lay_out_within(
         level, found = logging.WARNING, fitting([smaller[at]] if at < len(smaller) else [])
     if found is None:
         last = [smaller[-1]] if smaller else []
-        least = min(layouts([*same, *last]), key=peak_bytes)
+        least_bytes, least = min(
+            ((peak(layout), layout) for layout in layouts([*same, *last])), key=itemgetter(0)
+        )
         what = f"{data.name}, {config.n_workers} workers, {_way(least)}"
-        rule = f"must be at least {_size(peak_bytes(least))} ({what})"
+        rule = f"must be at least {_size(least_bytes)} ({what})"
         raise ParameterError("max_memory", rule, _size(limit))
     _log.log(
         level, "%s %s: taking %s (about %s), for %s would take about %s",
-        ParameterName("max_memory"), _size(limit), _way(found), _size(peak_bytes(found)),
-        _way(first), _size(peak_bytes(first)),
+        ParameterName("max_memory"), _size(limit), _way(found), _size(peak(found)),
+        _way(first), _size(needed),
     )  # fmt: skip
     return found
 
 
-def _numbers_of_blocks(config: FitConfig) -> Iterator[int]:
-    """The number of blocks, halved again and again while each worker can have one."""
+def _peak_of(peers: Peers | None) -> Callable[[Layout], int]:
+    """What gives the peak of a layout, in bytes; of several nodes that of the largest."""
+
+    def peak(layout: Layout) -> int:
+        return _most(peak_bytes(layout), peers)
+
+    return peak
+
+
+def _most(here: int, peers: Peers | None) -> int:
+    """The largest of the nodes' numbers."""
+    return here if peers is None else max(int(n) for n in peers.gather(str(here).encode()))
+
+
+def _numbers_of_blocks(config: FitConfig, peers: Peers | None) -> Iterator[int]:
+    """The number of blocks, halved again and again while each worker of a node can have one."""
     assert config.n_workers is not None and config.n_blocks is not None
-    n_blocks = config.n_blocks
-    while n_blocks >= min(config.n_workers, config.n_blocks):
+    n_blocks, n_workers = config.n_blocks, _most(config.n_workers, peers)
+    while n_blocks >= min(n_workers, config.n_blocks):
         yield n_blocks
         n_blocks //= 2
 

@@ -4,6 +4,7 @@ It moves rows from one node's arrays to another's as a transport would, and keep
 so that what home does with its peers can be tested without one.
 """
 
+import contextlib
 import threading
 from collections import deque
 from dataclasses import replace
@@ -13,9 +14,11 @@ import numpy as np
 from esvi_shm import families
 from esvi_shm.corpus.part import take
 from esvi_shm.corpus.split import split_documents
+from esvi_shm.errors import ParameterError
 from esvi_shm.points import Points
 from esvi_shm.runtime import engine, home
 from esvi_shm.runtime.peers import RECALL, REST, VISIT, Event
+from esvi_shm.runtime.serial import warm_up
 from tests.runtime.fits import TIME_LIMIT, Threads
 
 
@@ -181,6 +184,9 @@ def part_of(data, config, rank, n_nodes):
 
 def fit_together(data, config, n_nodes, monkeypatch, judges=None, parts=None):
     """Fit data on so many nodes; their results, and the meeting."""
+    with contextlib.suppress(ParameterError):  # as the fit itself will say
+        families.find(config.family).check_nodes(config)
+        warm_up(config)  # the limit of time is not for the compiler
     monkeypatch.setattr(home, "Workers", Threads)
     monkeypatch.setattr(engine, "Signals", Signals)
     meeting, results, failed = Meeting(n_nodes), [None] * n_nodes, []

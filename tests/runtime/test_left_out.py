@@ -14,8 +14,9 @@ def test_the_end_of_a_fit_tells_it(threaded_fit):
     found = ended.result.ending["active_left_out"]
     sample = left_out.draw(len(COUNTS), 3)
     gamma = np.concatenate(ended.result.learned.of_units)[sample]
+    documents = Corpus.from_sparse(COUNTS).rows(sample)
     wanted = left_out.measure(
-        Corpus.from_sparse(COUNTS), sample, gamma, ended.serial.lambda_, np.arange(COUNTS.shape[1]),
+        documents, gamma, ended.serial.lambda_, np.arange(COUNTS.shape[1]),
         ended.result.learned.alpha, ended.result.learned.eta, TOLERANCE,
     )  # fmt: skip
     assert found == wanted and found["documents"] == len(COUNTS)

@@ -1,5 +1,6 @@
 """Mixtures on several nodes, without a transport; see `test_nodes`."""
 
+import threading
 from dataclasses import replace
 
 import numpy as np
@@ -8,12 +9,14 @@ import scipy.sparse
 
 from esvi_shm.config import FitConfig
 from esvi_shm.errors import CorpusError, ParameterError
+from esvi_shm.families._mixture.part import HeldPart, join
 from esvi_shm.mixture import FittedMixture
 from esvi_shm.mixture_options import MixtureOptions
 from esvi_shm.points import Points, as_points
 from esvi_shm.runtime import engine
-from tests.families.mixture.play import FAMILIES, blobs, points_of
-from tests.runtime.meeting import fit_together
+from esvi_shm.runtime.rows import Copied
+from tests.families.mixture.play import FAMILIES, blobs, play, points_of
+from tests.runtime.meeting import Meeting, fit_together, part_of
 
 X, GROUPS = blobs(240, 3, 4, seed=8)
 POINTS = as_points(X)
@@ -90,6 +93,34 @@ def test_every_family_and_sparse_points(family, sparse, monkeypatch):
     assert {node for _, node in meeting.visits} == {0, 1, 2}
 
 
+@pytest.mark.parametrize("is_sparse", [False, True])
+def test_points_are_fetched_from_the_node_that_has_them(is_sparse):
+    points, meeting, found = POINTS, Meeting(2), [None, None]
+    if is_sparse:
+        points = as_points(scipy.sparse.csr_matrix(X * (X > 0)))
+    numbers = np.array([239, 0, 150, 3])
+
+    def fetch(rank):
+        own = join(part_of(points, CONFIG, rank, 2), meeting.peers[rank])
+        held = HeldPart(own, lambda local: own.rows(local).astype(np.float64), [], np.float32)
+        assert held.n_points == 240
+        there = np.zeros(4)
+        there[held.here(numbers)[0]] = rank
+        held.sum_into(there)
+        assert there.tolist() == [1, 0, 1, 0]
+        assert held.agree(np.array([rank + 7])).tolist() == [7]
+        found[rank] = held.rows(numbers)
+
+    other = threading.Thread(target=fetch, args=(1,))
+    other.start()
+    fetch(0)
+    other.join()
+    for rows in found:
+        dense = rows.toarray() if is_sparse else rows
+        expected = (X * (X > 0) if is_sparse else X)[numbers]
+        np.testing.assert_allclose(dense, expected, rtol=1e-6)
+
+
 @pytest.mark.parametrize("covariance", ["diag", "full"])
 def test_priors_are_those_of_all_points(covariance, monkeypatch):
     config = replace(CONFIG, n_passes=0, **options(covariance=covariance))
@@ -117,6 +148,19 @@ def test_strict_never_falls_on_several_nodes(monkeypatch):
     bounds = [r.elbo_f for r in results[0].history]
     assert (np.diff(bounds) > -1e-3).all()
     assert bounds[-1] > bounds[0] + 1.0
+
+
+def test_blocks_regroup_when_every_node_has_all_statistics():
+    fit = play(X, n_topics=6, n_blocks=3, strict=True)
+    sizes = replace(fit.layout.sizes, n_nodes=2)
+    model, before = type(fit.layout.model)(fit.config, sizes), fit.shared["members"].copy()
+    yielded = []
+    for order in model.at_rest(fit.held, fit.corpus_arrays, fit.shared, 1, None):
+        yielded.append(order if isinstance(order, str) else "sum over nodes")
+        if len(yielded) < 5:
+            assert (fit.shared["members"] == before).all()
+    assert yielded == ["sum", "sum over nodes", "settle", "refresh", "refresh"]
+    assert (fit.shared["members"] != before).any()
 
 
 def test_held_out_points_judge_at_node_0_and_stop_all(monkeypatch):
@@ -170,7 +214,40 @@ def test_more_components_than_points_of_all_nodes_are_refused(monkeypatch):
         fit_together(few, CONFIG, 2, monkeypatch)
 
 
-@pytest.mark.parametrize("changes", [{"deterministic": True}, {"max_memory": 10**10}])
-def test_what_nodes_cannot_do_is_refused(changes, monkeypatch):
-    with pytest.raises(ParameterError, match=f"{next(iter(changes))} cannot be used on several"):
-        fit_together(POINTS, replace(CONFIG, **changes), 2, monkeypatch)
+def test_what_nodes_cannot_do_is_refused(monkeypatch):
+    with pytest.raises(ParameterError, match="deterministic cannot be used on several nodes"):
+        fit_together(POINTS, replace(CONFIG, deterministic=True), 2, monkeypatch)
+
+
+def test_a_limit_of_memory_is_kept_at_every_node(monkeypatch):
+    config = replace(CONFIG, n_passes=0, max_memory=2**20)
+    with pytest.raises(
+        ParameterError, match=r"max_memory must be at least .* MiB \(points, 1 workers"
+    ):
+        fit_together(POINTS, config, 2, monkeypatch)
+
+
+class Arrays:
+    """What `rows` needs of a segment."""
+
+    def __init__(self, arrays):
+        self.arrays = arrays
+
+
+@pytest.mark.parametrize("members", [range(6), (4, 0, 2, 5, 1, 3)])
+def test_a_block_takes_its_statistics_along(members):
+    fit = play(X, n_topics=6, n_blocks=2)
+    fit.shared["members"][:] = members
+    at_home = {name: array.copy() for name, array in fit.shared.items()}
+    fit.shared["statistics"] += 1.0
+    here, there = (Copied(fit.layout, Arrays(a), fit.corpus_arrays) for a in (fit.shared, at_home))
+    packed = here.pack(1)
+    assert len(packed) == here.most(1) == 3 * 7 * 8
+    there.unpack(1, packed)
+    came = np.isin(np.arange(6), members[3:])
+    np.testing.assert_array_equal(at_home["statistics"][:, came], fit.shared["statistics"][:, came])
+    np.testing.assert_array_equal(
+        at_home["statistics"][:, ~came] + 1.0, fit.shared["statistics"][:, ~came]
+    )
+    with pytest.raises(ValueError, match="they take 168 bytes, got 160"):
+        there.unpack(1, packed[:160])

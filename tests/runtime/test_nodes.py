@@ -13,8 +13,10 @@ from esvi_shm.corpus.corpus import Corpus
 from esvi_shm.corpus.part import join, take
 from esvi_shm.corpus.split import split_documents
 from esvi_shm.errors import CorpusError, ParameterError
-from esvi_shm.families.lda import starts
-from esvi_shm.runtime import engine
+from esvi_shm.families.lda import Model, starts
+from esvi_shm.families.lda.schedule import TOLERANCE
+from esvi_shm.runtime import engine, memory
+from esvi_shm.runtime.serial import SerialFit
 from esvi_shm.shared.segments import Segment
 from tests import naive
 from tests.runtime.meeting import Meeting, fit_together
@@ -164,14 +166,50 @@ def test_restarts_are_the_same_at_all_nodes(monkeypatch):
     sums_hold(results[0].learned)
 
 
+def test_active_sets_are_those_of_the_words_that_come(monkeypatch):
+    config = replace(CONFIG, n_topics=20, n_passes=16, dense_passes=4, storage="margins")
+    results, _ = fit_together(CORPUS, config, 2, monkeypatch)
+    dense, _ = fit_together(CORPUS, replace(config, dense_passes=None), 2, monkeypatch)
+    sums_hold(results[0].learned, alpha=2.0, eta=2.0)
+    elbo, of_dense = (found[0].history[-1].elbo for found in (results, dense))
+    assert elbo == pytest.approx(of_dense, rel=0.01)
+    found = results[0].ending["active_left_out"]
+    assert found["documents"] == 40 and found["tokens"] == CORPUS.n_tokens
+    assert 0 <= found["mass"] < TOLERANCE
+    assert "active_left_out" not in results[1].ending
+
+
+def test_a_block_that_comes_back_lives_in_other_topics():
+    config = replace(CONFIG, n_topics=20, dense_passes=0)
+    shared = {"knows_live": np.ones(3, bool)}
+    Model(config, SerialFit(CORPUS, config).sizes).arrived(shared, 1)
+    assert shared["knows_live"].tolist() == [True, False, True]
+
+
+def test_what_is_taken_within_a_limit_of_memory_fits_at_every_node(monkeypatch):
+    # Node 1 has nearly all documents: what fits at node 0 does not fit there.
+    monkeypatch.setattr(memory, "private_bytes", lambda: 80 * 2**20)
+    whole = Corpus.from_sparse(np.tile(COUNTS, (200, 1)))
+    parts = [take(whole, 0, 4), take(whole, 4, 8000)]
+    config = replace(CONFIG, n_topics=100, n_workers=1, n_blocks=None, n_passes=1)
+    free, _ = fit_together(whole, config, 2, monkeypatch, parts=parts)
+    most = max(result.shared_bytes for result in free)
+    limit = 80 * 2**20 + memory.KERNELS_BYTES + memory.TRACKER_BYTES + memory.WORKER_BYTES
+    limited = replace(config, max_memory=limit + most - 2**19)
+    results, _ = fit_together(whole, limited, 2, monkeypatch, parts=parts)
+    ways = {(r.config.storage, r.config.topk, r.config.n_blocks) for r in results}
+    assert len(ways) == 1 and ways != {("margins", None, free[0].config.n_blocks)}
+    assert results[1].shared_bytes < free[1].shared_bytes
+    with pytest.raises(ParameterError, match=r"max_memory must be at least 1\d\d"):
+        fit_together(whole, replace(config, max_memory=2**20), 2, monkeypatch, parts=parts)
+
+
 @pytest.mark.parametrize(
     "changes",
     [
         {"deterministic": True},
         {"axis": "topics"},
-        {"dense_passes": 3},
         {"repair_after": (30,)},
-        {"max_memory": 10**10},
         {"inference": "cvb0", "learn_priors": "alpha"},
     ],
 )

@@ -229,17 +229,14 @@ class Mixture:
 
     @staticmethod
     def check_nodes(config: FitConfig) -> None:
-        refused = {
-            "deterministic": config.deterministic,
-            "max_memory": config.max_memory is not None,
-        }
-        for name, is_given in refused.items():
-            if is_given:
-                value = getattr(config, name)
-                raise ParameterError(name, "cannot be used on several nodes", value)
+        if config.deterministic:
+            raise ParameterError("deterministic", "cannot be used on several nodes", True)
 
     def rows(self, arrays: Arrays, block: int) -> Any:
         return slice(None), as_slice(self.columns(arrays, block))
+
+    def arrived(self, shared: Arrays, block: int) -> None:
+        """Who visits it first rewrites its parameters."""
 
     def check_data(self, data: Points) -> None:
         means = self.options.means
@@ -409,7 +406,9 @@ class Mixture:
             yield "near"
         return made
 
-    def ending(self, n_passes: int, held: Any, arrays: Mapping[str, Arrays]) -> dict[str, Any]:
+    def ending(
+        self, n_passes: int, held: Any, arrays: Mapping[str, Arrays], learned: Any
+    ) -> dict[str, Any]:
         if self.kept is None:
             return {}
         near = any(self.is_near(n) for n in range(n_passes))

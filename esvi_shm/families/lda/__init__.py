@@ -121,6 +121,10 @@ class Model:
         first, last = arrays["block_bounds"][block : block + 2].tolist()
         return slice(first, last)
 
+    def arrived(self, shared: Arrays, block: int) -> None:
+        if "knows_live" in shared:  # which topics its words live in is found anew
+            shared["knows_live"][block] = False
+
     def check_data(self, data: Corpus) -> None:
         _given.check_words(self.config, data)
 
@@ -252,29 +256,26 @@ class Model:
         return priors.next_time(n_passes, self.schedule.n_passes, self.config.n_passes)
 
     def ending(
-        self, n_passes: int, held: AnyCorpus, arrays: Mapping[str, Arrays]
+        self, n_passes: int, held: AnyCorpus, arrays: Mapping[str, Arrays], learned: Any
     ) -> dict[str, Any]:
         last = max(n_passes - 1, 0)
         cvb0, power, _ = self.schedule.rule(last)
         found: dict[str, Any] = {"inference": "cvb0" if cvb0 else "vb", "power": power}
         shared = arrays["parameters"]
-        if "active_visits" not in shared or not shared["active_visits"].any():
-            return found
-        found["active_visits"] = int(shared["active_visits"].sum())
-        if shared["cvb0_left_out"].any():
-            tokens = float(arrays["corpus"]["document_tokens"].sum())
-            found["cvb0_left_out"] = float(shared["cvb0_left_out"].sum()) / tokens
+        uses_active = "active_visits" in shared and bool(shared["active_visits"].any())
+        if uses_active:
+            found["active_visits"] = int(shared["active_visits"].sum())
+            if shared["cvb0_left_out"].any():
+                tokens = float(arrays["corpus"]["document_tokens"].sum())
+                found["cvb0_left_out"] = float(shared["cvb0_left_out"].sum()) / tokens
         tolerance = self.schedule.tolerance(last)
-        if tolerance and not cvb0:
-            learned = self.learned(arrays)
-            sample = left_out.draw(self.sizes.n_documents, self.config.seed)
-            shard = np.searchsorted(arrays["corpus"]["document_bounds"], sample, "right") - 1
-            first = arrays["corpus"]["document_bounds"][shard]
-            gamma = [learned.of_units[p][d] for p, d in zip(shard, sample - first, strict=True)]
-            found["active_left_out"] = left_out.measure(
-                held, sample, np.stack(gamma), learned.lambda_rows, np.argsort(learned.word_ids),
-                learned.alpha, learned.eta, tolerance,
-            )  # fmt: skip
+        is_margins = self.config.storage in (None, "margins")
+        # Whatever this node has done: where there are several, they answer each other.
+        if tolerance and not cvb0 and is_margins and (uses_active or self.sizes.n_nodes > 1):
+            n_documents, seed = self.sizes.n_documents_in_all, self.config.seed
+            measured = left_out.of_fit(held, learned, n_documents, seed, tolerance)
+            if measured is not None:
+                found["active_left_out"] = measured
         return found
 
     def at_rest(

@@ -8,7 +8,6 @@ from typing import Any
 
 import numpy as np
 
-from esvi_shm.corpus.held import AnyCorpus
 from esvi_shm.families.lda.tiling import (
     DOCUMENT_CUT,
     EDGE_CUT,
@@ -28,9 +27,35 @@ def draw(n_documents: int, seed: int) -> np.ndarray:
     return np.sort(np.random.default_rng(seed).choice(n_documents, n, replace=False))
 
 
+def of_fit(
+    held: Any, learned: Any, n_documents: int, seed: int, tolerance: float
+) -> dict[str, float] | None:
+    """What `measure` finds at the end of a fit; None at a node that has not the whole of it.
+
+    `held` fetches documents from all nodes: so all call this, node 0 for the answer.
+    """
+    sample = draw(n_documents, seed)
+    documents = held.rows(sample)
+    ends = np.cumsum([len(gamma) for gamma in learned.of_units])
+    if ends[-1] < n_documents:
+        return None
+    part = np.searchsorted(ends, sample, "right")
+    first = np.concatenate([[0], ends])[part]
+    gamma = [learned.of_units[p][d] for p, d in zip(part, sample - first, strict=True)]
+    row_of_word = np.argsort(learned.word_ids)
+    return measure(
+        documents,
+        np.stack(gamma),
+        learned.lambda_rows,
+        row_of_word,
+        learned.alpha,
+        learned.eta,
+        tolerance,
+    )
+
+
 def measure(
-    corpus: AnyCorpus,
-    sample: np.ndarray,
+    documents: tuple[np.ndarray, np.ndarray, np.ndarray],
     gamma: np.ndarray,
     lambda_rows: np.ndarray,
     row_of_word: np.ndarray,
@@ -42,9 +67,8 @@ def measure(
 
     Parameters
     ----------
-    corpus : Corpus or HeldCorpus
-    sample : int array, shape (n,)
-        The documents, as of `draw`.
+    documents : tuple
+        Those that `draw` gives, n of them, as `Corpus.rows` has them: indptr, indices, counts.
     gamma : array, shape (n, K)
         Theirs.
     lambda_rows : array, shape (V, K)
@@ -69,7 +93,7 @@ def measure(
     >>> corpus = Corpus.from_tokens([["a", "b", "b"]])
     >>> rows, alpha, eta = np.array([[9, 0.1], [8, 5]]), np.full(2, 0.1), np.full(2, 0.1)
     >>> gamma = np.array([[90, 0.101]])
-    >>> found = measure(corpus, draw(1, 0), gamma, rows, np.arange(2), alpha, eta, 1e-3)
+    >>> found = measure(corpus.rows(draw(1, 0)), gamma, rows, np.arange(2), alpha, eta, 1e-3)
     >>> found["tokens"], 0 < found["mass"] < 1e-3
     (3.0, True)
     """
@@ -78,8 +102,8 @@ def measure(
     elog_pi = psi(lambda_rows.sum(axis=0, dtype=np.float64))
     inverse_pi = np.exp(elog_pi.min() - elog_pi)
     tokens = mass = gap = 0.0
-    indptr, indices, all_counts = corpus.rows(sample)
-    for i in range(len(sample)):
+    indptr, indices, all_counts = documents
+    for i in range(len(gamma)):
         pairs = slice(indptr[i], indptr[i + 1])
         words, counts = indices[pairs], all_counts[pairs].astype(np.float64)
         rows, prior = lambda_rows[row_of_word[words]].astype(np.float64), eta[words, None]
@@ -118,7 +142,7 @@ def measure(
         mass += float(counts @ share)
         gap -= float(counts @ np.log1p(-share))
     return {
-        "documents": len(sample),
+        "documents": len(gamma),
         "tokens": tokens,
         "mass": mass / tokens if tokens else 0.0,
         "elbo_gap": gap / tokens if tokens else 0.0,

@@ -150,9 +150,7 @@ def check_nodes(config: FitConfig) -> None:
     refused = {
         "deterministic": config.deterministic,
         "axis": config.axis == "topics",
-        "dense_passes": config.dense_passes is not None,
         "repair_after": bool(config.repair_after),
-        "max_memory": config.max_memory is not None,
         "learn_priors": config.learn_priors != "none" and config.inference == "cvb0",
     }
     for name, is_given in refused.items():

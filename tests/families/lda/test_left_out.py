@@ -14,7 +14,13 @@ ALPHA = np.full(2, 0.1)
 def measure(corpus, gamma, lambda_, eta, tolerance):
     sample = left_out.draw(corpus.n_documents, 0)
     return left_out.measure(
-        corpus, sample, np.array(gamma), lambda_, np.arange(len(lambda_)), ALPHA, eta, tolerance
+        corpus.rows(sample),
+        np.array(gamma),
+        lambda_,
+        np.arange(len(lambda_)),
+        ALPHA,
+        eta,
+        tolerance,
     )
 
 
@@ -63,7 +69,7 @@ def test_a_fit_leaves_out_less_than_its_tolerance():
 
     def of(seed, tolerance=1e-3):
         sample = left_out.draw(150, seed)
-        return left_out.measure(fit.corpus, sample, fit.gamma[sample], *state, tolerance)
+        return left_out.measure(fit.corpus.rows(sample), fit.gamma[sample], *state, tolerance)
 
     found = of(5)
     assert found["documents"] == left_out.SAMPLE

@@ -88,7 +88,7 @@ def test_the_bound_never_falls_and_what_is_left_out_is_told(family, is_sparse):
     assert [n for n in range(14) if not model.is_near(n)] == [0, 10]
     found = np.array(bounds(fit, 13))
     assert (np.diff(found) >= -1e-6 * abs(found[0])).all() and found[-1] > found[1] + 1
-    ending = model.ending(13, fit.held, fit.arrays)
+    ending = model.ending(13, fit.held, fit.arrays, None)
     assert ending["scored"] == "near" and ending["left_out"]["points"] == 300
     bound = fit.bound()
     per_point = (bound.elbo - bound.elbo_f) / 300
