@@ -5,12 +5,10 @@
     python -m bench.mixtures toy --covariance diag                   # the paper's TOY, drawn
 
 Batch inference rewrites the components once a pass instead of up to 16 times, and makes no moves.
-With full covariance scikit-learn gets the same points (standardised, constant features left out),
-priors and responsibilities to start from, `dirichlet_distribution` weights and reg_covar 0. Its
-bound leaves constants out, and is the same otherwise, so all are scored by one formula: F at the
-responsibilities that each holds. One thread each; seconds are those of the processor, so that other
-programs on the machine count less, without start and evaluation. Then fits with one and two workers
-in turns, in points a second of the clock on the wall.
+Dense points are standardised, constant features left out, and scikit-learn gets the same: how, and
+by what both are scored, is in `mixture_peers`. One thread each; seconds are those of the processor,
+so that other programs on the machine count less, without start and evaluation. Then fits with one
+and two workers in turns, in points a second of the clock on the wall.
 """
 
 import argparse
@@ -18,14 +16,16 @@ import math
 import os
 import sys
 import time
-import warnings
+from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import scipy.sparse
 
-from bench import common
+from bench import common, mixture_peers
+from bench.mixture_peers import Curve
 from esvi_shm.config import FitConfig
 from esvi_shm.mixture_options import MixtureOptions
 from esvi_shm.points import Points, as_points, read_points
@@ -42,8 +42,12 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("docword", type=Path, metavar="points")
     parser.add_argument("--family", default="gaussian")
     parser.add_argument("--components", type=int, default=256)
-    parser.add_argument("--covariance", default="full", help="full compares; others run alone")
-    parser.add_argument("--iterations", type=int, default=30, help="of scikit-learn")
+    parser.add_argument("--covariance", default="full", help="full, diag, spherical")
+    parser.add_argument("--iterations", type=int, default=30, help="of scikit-learn; 0: without")
+    parser.add_argument(
+        "--peers", type=Path, default=Path("bench/mixture_peers.jsonl"),
+        help="file of what was measured of scikit-learn",
+    )  # fmt: skip
     parser.add_argument("--passes", type=int, default=30)
     parser.add_argument("--rounds", type=int, default=3, help="of one and two workers in turns")
     parser.add_argument("--seed", type=int, default=0)
@@ -68,15 +72,9 @@ def main(arguments: list[str] | None = None) -> None:
     if rate is not None:
         said = common.verdict(rate, PRODUCTS_TARGET)
         print(f"products run at {rate:.2f} of the rate of square ones of their precision ({said})")
-    if options.covariance == "full" and options.family == "gaussian":
-        peer = run_peer(points, options)
-        results["scikit-learn"] = peer
-        wanted = peer[-1][1]
-        print(f"scikit-learn: F {wanted:.6g} after {options.iterations}, {peer[-1][0]:.2f} s")
-        reached = next((seconds for seconds, bound in ours[1:] if bound >= wanted), math.inf)
-        ratio = peer[-1][0] / reached
-        results["times_sooner"] = ratio
-        print(f"its bound is reached {ratio:.1f} times sooner ({common.verdict(ratio, TARGET)})")
+    compares = options.covariance in ("full", "diag") and not points.is_sparse
+    if compares and options.family == "gaussian" and options.iterations:
+        results["peer"] = run_peer(points, options, ours)
     if options.rounds:
         results["points_a_second"] = speeds = run_workers(points, options)
         medians = [common.median(of_one) for of_one in speeds]
@@ -127,14 +125,19 @@ def ahead_from(ours: list[tuple[float, float]], other: list[tuple[float, float]]
 
 
 def _paint(figure: Any, results: dict[str, Any]) -> None:
-    axes = figure.subplots()
-    for name in ("esvi_shm", "batch", "scikit-learn"):
-        if name in results:
-            seconds, bounds = zip(*results[name], strict=True)
+    drawn = [("F, nats", {name: results[name] for name in ("esvi_shm", "batch")})]
+    if "peer" in results:
+        names = ("esvi_shm", "scikit-learn")
+        drawn.append((results["peer"]["score"], {name: results["peer"][name] for name in names}))
+    for axes, (score, curves) in zip(
+        figure.subplots(1, len(drawn), squeeze=False)[0], drawn, strict=True
+    ):
+        for name, curve in curves.items():
+            seconds, bounds = zip(*curve, strict=True)
             axes.plot(seconds, bounds, label=name)
-    axes.set_xlabel("seconds of fitting")
-    axes.set_ylabel("F, nats")
-    axes.legend()
+        axes.set_xlabel("seconds of fitting")
+        axes.set_ylabel(score)
+        axes.legend()
 
 
 def standardised(points: Points) -> Points:
@@ -146,34 +149,43 @@ def standardised(points: Points) -> Points:
 
 def configure(options: argparse.Namespace, n_workers: int, **given: Any) -> FitConfig:
     """The configuration of a fit."""
-    mixture = MixtureOptions(covariance=options.covariance, moves=given.pop("moves", True))
+    prior = given.pop("prior", None) or MixtureOptions()
+    mixture = replace(prior, covariance=options.covariance, moves=given.pop("moves", True))
     return FitConfig(
         options.components, family=options.family, n_workers=n_workers, n_passes=options.passes,
         seed=options.seed, mixture=mixture, **given,
     )  # fmt: skip
 
 
-def _fit(points: Points, options: argparse.Namespace, moves: bool = True) -> SerialFit:
-    return SerialFit(points, configure(options, 1, n_blocks=1, moves=moves))
+def _fit(points: Points, options: argparse.Namespace, **given: Any) -> SerialFit:
+    return SerialFit(points, configure(options, 1, n_blocks=1, **given))
+
+
+def _bound(fit: SerialFit) -> float:
+    return fit.bound().elbo_f
 
 
 def run_ours(
-    points: Points, options: argparse.Namespace, is_batch: bool = False
-) -> tuple[list[tuple[float, float]], float | None]:
-    """(seconds of passes and rests, F) after each, and the rate of the products."""
+    points: Points,
+    options: argparse.Namespace,
+    is_batch: bool = False,
+    prior: MixtureOptions | None = None,
+    score: Callable[[SerialFit], float] = _bound,
+) -> tuple[Curve, float | None]:
+    """(seconds of passes and rests, score) after each, and the rate of the products."""
     warm_up(configure(options, 1, moves=not is_batch))
-    fit = _fit(points, options, moves=not is_batch)
+    fit = _fit(points, options, moves=not is_batch, prior=prior)
     model: Any = fit.layout.model
     if is_batch:
         model.n_steps = lambda worker: 1
-    seconds, found = 0.0, [(0.0, fit.bound().elbo_f)]
+    seconds, found = 0.0, [(0.0, score(fit))]
     for n in range(1, options.passes + 1):
         began = time.process_time()
         fit.run_pass()
         if model.next_rest(n - 1) == n:
             fit.rest(n)
         seconds += time.process_time() - began
-        found.append((seconds, fit.bound().elbo_f))
+        found.append((seconds, score(fit)))
     return found, None if points.is_sparse else _product_rate(fit)
 
 
@@ -212,33 +224,27 @@ def _product_rate(fit: SerialFit) -> float:
     return ours / rate(lambda: np.matmul(square, square, out=out), 2.0 * 1024**3)
 
 
-def run_peer(points: Points, options: argparse.Namespace) -> list[tuple[float, float]]:
-    """(seconds of iterations, F) of scikit-learn at its start and at its end."""
-    from sklearn.mixture import BayesianGaussianMixture
-
-    fit = _fit(points, options)
-    # In the order of the fit, whose responsibilities it takes and gives back.
-    x = np.asarray(points.values[fit.corpus_arrays["order"]], np.float64)
-    z = fit.shards[0]["z"]
-    peer = BayesianGaussianMixture(
-        n_components=options.components, covariance_type="full", tol=0.0, reg_covar=0.0,
-        max_iter=options.iterations,
-        weight_concentration_prior_type="dirichlet_distribution",
-    )  # fmt: skip
-    peer._check_parameters(x)
-    start = z.astype(np.float64)
-    peer._initialize(x, start)
-    began = time.process_time()
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        for _ in range(options.iterations):
-            _, log_z = peer._e_step(x)
-            peer._m_step(x, log_z)
-            peer._compute_lower_bound(log_z, 0.0)
-    seconds = time.process_time() - began
-    first = fit.bound().elbo_f
-    z[:] = np.exp(log_z)
-    return [(0.0, first), (seconds, fit.bound().elbo_f)]
+def run_peer(points: Points, options: argparse.Namespace, ours: Curve) -> dict[str, Any]:
+    """Against scikit-learn: both curves, and how many times sooner its last score is reached."""
+    score = "F, nats"
+    if options.covariance == "full":
+        peer = mixture_peers.measure(points, _fit(points, options), options)["curve"]
+    else:
+        score = "log density of a point held out, nats"
+        points, held_out = mixture_peers.split(points, options.seed)
+        prior = mixture_peers.prior_of(points)
+        fit = _fit(points, options, prior=prior)
+        peer = mixture_peers.measure(points, fit, options, held_out)["curve"]
+        ours, _ = run_ours(
+            points, options, prior=prior, score=lambda fit: mixture_peers.density(fit, held_out)
+        )
+        print(f"{score}: esvi_shm {ours[-1][1]:.6g}, {ours[-1][0]:.2f} s")
+    wanted = peer[-1][1]
+    print(f"scikit-learn: {wanted:.6g} after {options.iterations}, {peer[-1][0]:.2f} s")
+    reached = next((seconds for seconds, score in ours[1:] if score >= wanted), math.inf)
+    ratio = peer[-1][0] / reached
+    print(f"that is reached {ratio:.1f} times sooner ({common.verdict(ratio, TARGET)})")
+    return {"score": score, "esvi_shm": ours, "scikit-learn": peer, "times_sooner": ratio}
 
 
 if __name__ == "__main__":

@@ -24,7 +24,7 @@ def measure(corpus: Corpus, options: argparse.Namespace, n_topics: int) -> dict[
     """Both ways at one number of topics, their passes in turn."""
     fits: dict[str, SerialFit] = {}
     taken: dict[str, list[float]] = {}
-    for name, dense_passes in (("all topics", None), ("active sets", options.dense)):
+    for name, dense_passes in (("all topics", options.passes), ("active sets", options.dense)):
         config = FitConfig(
             n_topics=n_topics, alpha=options.alpha, eta=options.eta, inference=options.inference,
             n_passes=options.passes, noise=options.noise, dense_passes=dense_passes,

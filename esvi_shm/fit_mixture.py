@@ -4,6 +4,7 @@ Parses, calls, prints; `fit` hands over what it has parsed.
 """
 
 import argparse
+import contextlib
 from dataclasses import fields
 from typing import TYPE_CHECKING, Any
 
@@ -25,7 +26,7 @@ _ARRAYS = ("mean_prior", "covariance_prior", "means")
 _NOT_OURS = {
     "format": None, "vocabulary": None, "transpose": False, "stop_words": None, "first_id": None,
     "max_vocabulary": None, "min_df": 1, "max_df": 1.0, "start_from": None,
-    "seed_words": None, "transport": None, **fit_nodes.OPTIONS,
+    "seed_words": None,
 }  # fmt: skip
 
 
@@ -134,19 +135,31 @@ def run(given: argparse.Namespace) -> None:
         store.check_target(given.out)
     read = (given.corpus, given.holdout, given.mean_prior, given.covariance_prior, given.means)
     command.check_output("log_json", given.log_json, read, given.out, begins=b"{")
-    with Progress(given.quiet, given.log_json) as progress:
+    with contextlib.ExitStack() as stack:
+        peers = stack.enter_context(fit_nodes.joined(given, config))
+        is_first = peers is None or peers.rank == 0
+        progress = stack.enter_context(
+            Progress(given.quiet or not is_first, given.log_json if is_first else None)
+        )
         points, held_out = read_points(given.corpus), None
         if given.holdout is not None:
             holdout = read_points(given.holdout) if share is None else share
             aside = points, holdout, config.family, options, config.seed
             points, held_out = set_aside(*aside)
             progress.say(f"held out: {held_out.points.n_points:,} points")
-        progress.n_tokens, progress.unit = points.n_points, "point"
-        progress.say(f"{points.name}: {points.n_points:,} points, {points.n_features:,} features")
+        if peers is not None:
+            points = fit_nodes.own_points(points, given.corpus_part, config.family, peers)
+        n_points = progress.n_tokens = points.whole.n_points
+        progress.unit = "point"
+        progress.say(f"{points.name}: {n_points:,} points, {points.n_features:,} features")
         if given.plan:
-            print(memory.describe(engine.plan(points, config, release=True)))
+            layout = engine.plan(points, config, True, peers)
+            if is_first:
+                print(memory.describe(layout))
             return
-        result = engine.fit(points, config, progress, held_out, release=True)
+        result = engine.fit(points, config, progress, held_out, release=True, peers=peers)
+        if not is_first:
+            return
         with Signals():  # what there is is saved at the first signal, and printed
             about = held_out.describe() if held_out else None
             model = FittedMixture.from_result(result, points, about)

@@ -1,7 +1,7 @@
 """What `python -m esvi_shm.fit` does to fit on several nodes: `--transport` and what goes with it.
 
-Each node runs the same command. It reads the corpus and keeps a range of its documents, or reads
-a file of its own; node 0 prints and saves what all have found.
+Each node runs the same command. It reads the corpus and keeps a range of its documents (of points:
+of these), or reads a file of its own; node 0 prints and saves what all have found.
 """
 
 import argparse
@@ -15,6 +15,7 @@ from esvi_shm.errors import CorpusError, ParameterError
 if TYPE_CHECKING:
     from esvi_shm.config import FitConfig
     from esvi_shm.corpus import Corpus
+    from esvi_shm.points import Points
     from esvi_shm.runtime.peers import Peers
 
 #: Options that say which node this is, with their defaults; none without `--transport`.
@@ -86,7 +87,7 @@ def joined(given: argparse.Namespace, config: "FitConfig") -> Iterator["Peers | 
     # What must be the same is compared by name, below.
     peers = transports.connect(given.transport, options, bytes(32))
     try:
-        _agree({**config.as_dict(), **same}, peers)
+        agree(config, same, peers)
         yield peers
     except BaseException as error:
         peers.close(str(error) or type(error).__name__)
@@ -94,15 +95,32 @@ def joined(given: argparse.Namespace, config: "FitConfig") -> Iterator["Peers | 
     peers.close()
 
 
-def _agree(parameters: dict[str, Any], peers: "Peers") -> None:
-    """Refuse a parameter that is not the same at all nodes."""
-    mine = {name: value for name, value in parameters.items() if name not in _OWN}
+def agree(config: "FitConfig", others: dict[str, Any], peers: "Peers") -> None:
+    """Refuse a parameter that is not the same at all nodes.
+
+    Parameters
+    ----------
+    config : FitConfig
+    others : dict
+        What else must be the same.
+    peers : Peers
+
+    Raises
+    ------
+    ParameterError
+        On every node.
+    """
+    every = config.as_dict()
+    every |= {**(every.pop("mixture") or {}), **others}
+    mine = {name: value for name, value in every.items() if name not in _OWN}
     said = [json.loads(part) for part in peers.gather(json.dumps(mine).encode())]
     for rank, other in enumerate(said):
         for name, value in other.items():
             if value != said[0].get(name):
                 first = f"{said[0].get(name)!r} at node 0, {value!r} at node {rank}"
-                raise ParameterError(name, f"must be the same at all nodes ({first})", mine[name])
+                raise ParameterError(
+                    name, f"must be the same at all nodes ({first})", mine.get(name)
+                )
 
 
 def own_part(corpus: "Corpus", is_part: bool, peers: "Peers") -> "Corpus":
@@ -117,14 +135,38 @@ def own_part(corpus: "Corpus", is_part: bool, peers: "Peers") -> "Corpus":
     from esvi_shm.corpus.split import split_documents
 
     if not is_part:
-        digests = peers.gather(corpus.digest().encode())
-        for rank, digest in enumerate(digests):
-            if digest != digests[0]:
-                rule = (
-                    f"all nodes must read the same corpus, and that of node {rank} differs from "
-                    "node 0's (--corpus-part: each has its own documents)"
-                )
-                raise CorpusError(corpus.name, rule)
+        _check_same(corpus, peers, "documents")
         bounds = split_documents(corpus.indptr, peers.n_nodes)
         corpus = take(corpus, *(int(d) for d in bounds[peers.rank : peers.rank + 2]))
     return join(corpus, peers)
+
+
+def own_points(points: "Points", is_part: bool, family: str, peers: "Peers") -> "Points":
+    """This node's points, as part of what all nodes have.
+
+    Raises
+    ------
+    CorpusError
+        On every node: if the points do not go together.
+    """
+    from esvi_shm import families
+    from esvi_shm.points import Points
+
+    if not is_part:
+        _check_same(points, peers, "points")
+        first, last = (points.n_points * r // peers.n_nodes for r in (peers.rank, peers.rank + 1))
+        points = Points(points.values[first:last].copy(), points.name)
+    joined: Points = families.find(family).join(points, peers)
+    return joined
+
+
+def _check_same(data: "Corpus | Points", peers: "Peers", units: str) -> None:
+    """Refuse data that are not those of node 0."""
+    digests = peers.gather(data.digest().encode())
+    for rank, digest in enumerate(digests):
+        if digest != digests[0]:
+            rule = (
+                f"all nodes must read the same corpus, and that of node {rank} differs from "
+                f"node 0's (--corpus-part: each has its own {units})"
+            )
+            raise CorpusError(data.name, rule)

@@ -213,13 +213,14 @@ def summarise(
     result: Result, points: Points, holdout: dict[str, Any] | None = None
 ) -> dict[str, Any]:
     """The figures of a finished fit of a mixture, of what JSON can hold."""
-    config, last = result.config, result.history[-1]
+    config, last, points = result.config, result.history[-1], points.whole
     n_passes = round(result.passes, 3)
     return {
         "n_points": points.n_points,
         "n_features": points.n_features,
         "n_components": config.n_topics,
         "n_dead_components": int((result.learned.statistics[0] < DEAD).sum()),
+        "n_nodes": getattr(points, "n_nodes", 1),
         "n_workers": config.n_workers,
         "n_blocks": config.n_blocks,
         "n_passes": int(n_passes) if float(n_passes).is_integer() else n_passes,

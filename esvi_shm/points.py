@@ -44,6 +44,11 @@ class Points:
         self._digest: str | None = None
 
     @property
+    def whole(self) -> Any:
+        """What a fit is to: these, and those of other nodes where there are some."""
+        return self
+
+    @property
     def n_values(self) -> int:
         """Numbers that are stored."""
         return int(self.values.nnz) if self.is_sparse else int(self.values.size)
@@ -74,6 +79,12 @@ class Points:
         data = self.values.data.astype(np.float64)
         square = np.bincount(self.values.indices, data * data, minlength=self.n_features)
         return mean, np.maximum(square / self.n_points - mean**2, 0.0)
+
+    def covariance(self) -> np.ndarray:
+        """Covariance of the features of dense points (divided by N - 1), float64, shape (D, D)."""
+        if self.n_points == 1:
+            return np.zeros((self.n_features,) * 2)
+        return np.atleast_2d(np.cov(np.asarray(self.values, np.float64).T))
 
     def digest(self) -> str:
         """SHA-256 of sizes and numbers."""

@@ -279,16 +279,89 @@ def dot_entries(typingctx, theta, rows, entries, first, last, partial, n_pairs, 
             total = tiles.load(partial_data, own)
             here, beta = tiles.load(theta_data, place), tiles.load(row_data, tile)
             tiles.store(tiles.multiply_add(here, beta, total), partial_data, own)
-        with cgutils.for_range_slice(builder, INT64(0), args[6], INT64(1), INT64) as (pair, _):
-            own = builder.mul(pair, INT64(TILE))
-            total = tiles.sum(tiles.load(partial_data, own))
-            builder.store(total, builder.gep(norm_data, [pair]))
-            tiles.store(_ZEROS, partial_data, own)
+        _sum_partial(builder, tiles, partial_data, norm_data, args[6])
         return context.get_dummy_value()
 
     return types.void(
         theta, rows, entries, types.int64, types.int64, partial, types.int64, norms
     ), codegen
+
+
+@intrinsic
+def weigh_entries(
+    typingctx, theta, mine, rows, inverse, entries, first, last, scales, kept, partial, n_pairs,
+    norms,
+):  # fmt: skip
+    """f of `families.lda.exclusion`, for each entry, and the sums of w f of each pair of a chunk.
+
+    Equivalent to ``norms[:n_pairs] = 0`` and, for entry i (tile, pair, place),
+    ``w = theta[place:][:TILE] * rows[tile:][:TILE]; f = 1 / (1 + scales[pair] * w *
+    (mine[place:][:TILE] + inverse[tile // 2:][:TILE])); kept[TILE * i:][:TILE] = f;
+    norms[pair] += w @ f``, i from 0. `partial` as for `dot_entries`.
+    """
+
+    def codegen(context, builder, signature, args):
+        tiles = _Tiles(builder)
+        theta_data, mine_data, row_data, inverse_data, entry_data = (
+            data_of(context, builder, signature.args[i], args[i]) for i in range(5)
+        )
+        scale_data, kept_data, partial_data, norm_data = (
+            data_of(context, builder, signature.args[i], args[i]) for i in (7, 8, 9, 11)
+        )
+        one = ir.Constant(_VECTOR, [1.0] * TILE)
+        with cgutils.for_range_slice(builder, args[5], args[6], INT64(1), INT64) as (e, _):
+            tile, pair, place = tiles.entry(entry_data, e)
+            scale = tiles.broadcast(builder.load(builder.gep(scale_data, [pair])))
+            w = builder.fmul(tiles.load(theta_data, place), tiles.load(row_data, tile))
+            theirs = tiles.load(inverse_data, builder.lshr(tile, INT64(1)))
+            share = builder.fadd(tiles.load(mine_data, place), theirs)
+            share = builder.fmul(builder.fmul(scale, w), share)
+            f = builder.fdiv(one, builder.fadd(one, share))
+            at = builder.mul(builder.sub(e, args[5]), INT64(TILE))
+            tiles.store(f, kept_data, at)
+            own = builder.mul(pair, INT64(TILE))
+            total = tiles.load(partial_data, own)
+            tiles.store(tiles.multiply_add(w, f, total), partial_data, own)
+        _sum_partial(builder, tiles, partial_data, norm_data, args[10])
+        return context.get_dummy_value()
+
+    return types.void(
+        theta, mine, rows, inverse, entries, types.int64, types.int64, scales, kept, partial,
+        types.int64, norms,
+    ), codegen  # fmt: skip
+
+
+def _sum_partial(builder: Any, tiles: _Tiles, partial: Any, norms: Any, n_pairs: Any) -> None:
+    """The sum of each pair's tile of `partial`, which starts at 0 again."""
+    with cgutils.for_range_slice(builder, INT64(0), n_pairs, INT64(1), INT64) as (pair, _):
+        own = builder.mul(pair, INT64(TILE))
+        builder.store(tiles.sum(tiles.load(partial, own)), builder.gep(norms, [pair]))
+        tiles.store(_ZEROS, partial, own)
+
+
+@intrinsic
+def mix_kept_entries(typingctx, theta, total, rows, entries, first, last, weights, kept):
+    """`mix_entries`, with the weight of entry i times ``kept[TILE * i:][:TILE]``, i from 0."""
+
+    def codegen(context, builder, signature, args):
+        tiles = _Tiles(builder)
+        theta_data, total_data, row_data, entry_data, weight_data, kept_data = (
+            data_of(context, builder, signature.args[i], args[i]) for i in (0, 1, 2, 3, 6, 7)
+        )
+        with cgutils.for_range_slice(builder, args[4], args[5], INT64(1), INT64) as (e, _):
+            tile, pair, place = tiles.entry(entry_data, e)
+            weight = tiles.broadcast(builder.load(builder.gep(weight_data, [pair])))
+            at = builder.mul(builder.sub(e, args[4]), INT64(TILE))
+            weight = builder.fmul(weight, tiles.load(kept_data, at))
+            here, beta = tiles.load(theta_data, place), tiles.load(row_data, tile)
+            beside = builder.add(tile, INT64(TILE))
+            sums = tiles.load(row_data, beside)
+            tiles.store(tiles.multiply_add(weight, here, sums), row_data, beside)
+            running = tiles.load(total_data, place)
+            tiles.store(tiles.multiply_add(weight, beta, running), total_data, place)
+        return context.get_dummy_value()
+
+    return types.void(theta, total, rows, entries, types.int64, types.int64, weights, kept), codegen
 
 
 @intrinsic

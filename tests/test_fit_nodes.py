@@ -9,17 +9,23 @@ import threading
 import numpy as np
 import pytest
 import scipy.sparse
+from sklearn.metrics import adjusted_rand_score
 
 import esvi_shm
 from esvi_shm import fit, fit_nodes
+from esvi_shm.config import FitConfig
 from esvi_shm.corpus import read_corpus
 from esvi_shm.errors import ParameterError, PeerError
+from esvi_shm.mixture_options import MixtureOptions
 from tests.commands import command, run, write_uci
+from tests.families.mixture.play import blobs
+from tests.runtime.meeting import Meeting
 from tests.transports.home import free_addresses, write_key
 
 #: Seconds after which a lost node must have been named.
 LIMIT = 10
 SMALL = ("--topics", "3", "--workers", "1", "--blocks", "4", "--top-words", "0", "--tol", "0")
+MIXTURE = ("--family", "gaussian", "--components", "3", "--top-words", "0")
 pytestmark = pytest.mark.usefixtures("nothing_left")
 
 
@@ -73,6 +79,60 @@ def test_ranks_of_mpi_make_one_model(tmp_path):
     assert ended.returncode == 0, ended.stderr
     assert ended.stdout.count("3 topics, 10 passes") == 1
     is_whole(out, read_corpus(path))
+
+
+@pytest.mark.skipif(
+    importlib.util.find_spec("mpi4py") is None or shutil.which("mpiexec") is None,
+    reason="no mpi4py or no mpiexec: pip install 'esvi_shm[mpi-local]'",
+)
+def test_ranks_of_mpi_make_one_mixture(tmp_path):
+    x, groups = blobs(200, 2, 3, seed=2)
+    np.save(tmp_path / "X.npy", x)
+    fit = command(
+        "fit", tmp_path / "X.npy", *MIXTURE, "--workers", "1", "--transport", "mpi",
+        "--holdout", "0.1", "--out", tmp_path / "model",
+    )  # fmt: skip
+    ended = subprocess.run(["mpiexec", "-n", "2", *fit], capture_output=True, text=True)
+    assert ended.returncode == 0, ended.stderr
+    assert ended.stdout.count("3 components (0 dead") == 1
+    model = esvi_shm.load(tmp_path / "model")
+    assert model.summary["n_nodes"] == 2
+    assert model.summary["n_points"] == len(model.labels) == 180
+    assert model.counts.sum() == pytest.approx(180, rel=1e-5)
+    assert adjusted_rand_score(model.predict(x), groups) > 0.95
+
+
+def test_points_may_be_a_file_of_each_node(tmp_path):
+    x, _ = blobs(90, 2, 3, seed=2)
+    nodes, started = free_addresses(2), []
+    for rank, rows in enumerate((slice(0, 30), slice(30, None))):
+        np.save(tmp_path / f"{rank}.npy", x[rows])
+        fit = (tmp_path / f"{rank}.npy", *MIXTURE, "--workers", "1", "--corpus-part")
+        started.append(start(*fit, "--out", tmp_path / "model", *over_tcp(nodes, rank)))
+    for process in started:
+        _, error = process.communicate()
+        assert process.returncode == 0, error
+    model = esvi_shm.load(tmp_path / "model")
+    assert len(model.labels) == 90 and model.summary["n_points"] == 90
+    assert (model.predict(x) == model.labels).mean() > 0.95
+
+
+def test_options_of_mixtures_must_be_the_same_too():
+    meeting, told = Meeting(2), []
+
+    def agree(rank, **changed):
+        config = FitConfig(family="gaussian", mixture=MixtureOptions(**changed))
+        try:
+            fit_nodes.agree(config, {}, meeting.peers[rank])
+        except ParameterError as error:
+            told.append(str(error))
+
+    other = threading.Thread(target=agree, args=(1,), kwargs={"covariance": "full"})
+    other.start()
+    agree(0)
+    other.join()
+    rule = "covariance must be the same at all nodes ('diag' at node 0, 'full' at node 1)"
+    assert sorted(told) == [f"{rule}, got 'diag'", f"{rule}, got 'full'"]
 
 
 def test_each_node_may_have_a_file_of_its_own(tmp_path):

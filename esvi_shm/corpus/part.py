@@ -149,20 +149,7 @@ class HeldPart(HeldCorpus):
         """See `Corpus.rows`."""
         local = documents - self._first
         places = np.flatnonzero((local >= 0) & (local < self._n_here))
-        indptr, indices, counts = super().rows(local[places])
-        mine = (places, np.diff(indptr), indices, counts)
-        message = b"".join(array.tobytes() for array in (np.array([len(places)]), *mine))
-        found = [_parse(part) for part in self._nodes.gather(message)]
-        sizes = np.zeros(len(documents), np.int64)
-        for there, sizes_there, _, _ in found:
-            sizes[there] = sizes_there
-        indptr = _rows.offsets(sizes)
-        indices, counts = np.empty(indptr[-1], np.int32), np.empty(indptr[-1], np.float32)
-        for there, sizes_there, their_indices, their_counts in found:
-            starts = np.cumsum(sizes_there) - sizes_there
-            at = np.repeat(indptr[there] - starts, sizes_there) + np.arange(sizes_there.sum())
-            indices[at], counts[at] = their_indices, their_counts
-        return indptr, indices, counts
+        return gather_rows(self._nodes, len(documents), places, super().rows(local[places]))
 
     def document_tokens(self) -> np.ndarray:
         """See `Corpus.document_tokens`."""
@@ -172,6 +159,38 @@ class HeldPart(HeldCorpus):
     def pairs_per_word(self) -> np.ndarray:
         """See `Corpus.pairs_per_word`."""
         return self._whole.pairs_per_word()
+
+
+def gather_rows(
+    nodes: Nodes, n_rows: int, places: np.ndarray, rows: tuple[np.ndarray, np.ndarray, np.ndarray]
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Rows of a sparse matrix, of which each node has some, as all nodes then have them.
+
+    Parameters
+    ----------
+    nodes : Nodes
+        All call this together.
+    n_rows : int
+        Rows of all nodes.
+    places : int array, shape (n,)
+        Which rows are here.
+    rows : tuple
+        These rows, as `Corpus.rows` gives them: indptr, indices, values.
+    """
+    mine = (places.astype(np.int64), np.diff(rows[0]).astype(np.int64))
+    values = rows[1].astype(np.int32), rows[2].astype(np.float32)
+    message = b"".join(array.tobytes() for array in (np.array([len(places)]), *mine, *values))
+    found = [_parse(part) for part in nodes.gather(message)]
+    sizes = np.zeros(n_rows, np.int64)
+    for there, sizes_there, _, _ in found:
+        sizes[there] = sizes_there
+    indptr = _rows.offsets(sizes)
+    indices, counts = np.empty(indptr[-1], np.int32), np.empty(indptr[-1], np.float32)
+    for there, sizes_there, their_indices, their_counts in found:
+        starts = np.cumsum(sizes_there) - sizes_there
+        at = np.repeat(indptr[there] - starts, sizes_there) + np.arange(sizes_there.sum())
+        indices[at], counts[at] = their_indices, their_counts
+    return indptr, indices, counts
 
 
 def _parse(message: bytes) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:

@@ -133,8 +133,11 @@ class Family(Protocol):
     tours: Sequence[str]
     #: Names of the arrays of `shared_specs` whose rows travel with their block, see `rows`.
     travels: Sequence[str]
+    #: Whether every node has room for all of that. At rest it is then the same at all nodes, by
+    #: what the family's scripts do; else a node has what its blocks carry, and `rows` are slices.
+    copied: bool
     #: The one whose rows are the workers' contributions to sums that every visit needs, with a row
-    #: for the other nodes where there are some.
+    #: for the other nodes where there are some; empty: none.
     contributes: str
     #: Whether a worker visits all blocks that it holds together, `FamilyWorker.visit_together`.
     meets: bool
@@ -195,8 +198,11 @@ class Family(Protocol):
         memory is not short. Then those that come at a price, which take less and less memory.
         """
 
-    def rows(self, corpus: Arrays, block: int) -> slice:
-        """The rows of a block, in the arrays that travel."""
+    def rows(self, arrays: Arrays, block: int) -> Any:
+        """The index of a block's part in the arrays that travel.
+
+        `arrays` are those of the segment `corpus`, and where all is copied of the parameters too.
+        """
 
     def check_data(self, data: Any) -> None:
         """Raise an InputError where data and configuration do not go together."""

@@ -63,7 +63,8 @@ class Layout:
     def total_bytes(self) -> int:
         """Bytes of all segments, of what travels those that may be here at once."""
         whole = sum(table.total_bytes for table in self.tables.values())
-        travelling = sum(self.tables["parameters"][name].n_bytes for name in self.model.travels)
+        partly = () if self.model.copied else self.model.travels
+        travelling = sum(self.tables["parameters"][name].n_bytes for name in partly)
         here = min(MOST_HELD / self.sizes.n_nodes, 1.0)
         return whole - travelling + int(here * travelling)
 

@@ -1,9 +1,4 @@
-"""Home's part in a fit on several nodes: blocks that come and go, and what nodes agree on.
-
-Each node maps all rows that travel, and has memory for some: pages of a block that is away are
-given back when others need the room, and reserved again before it comes. So kernels and workers
-find a block's rows where they always are, and know nothing of other nodes.
-"""
+"""Home's part in a fit on several nodes: blocks that come and go, and what nodes agree on."""
 
 import json
 import tempfile
@@ -12,86 +7,14 @@ from typing import Any
 
 import numpy as np
 
-from esvi_shm.runtime import packing
 from esvi_shm.runtime.blocks import PLACE
-from esvi_shm.runtime.layout import MOST_HELD, Layout
+from esvi_shm.runtime.layout import Layout
 from esvi_shm.runtime.peers import Peers
+from esvi_shm.runtime.rows import Copied, Travelling
 from esvi_shm.shared.segments import Segment
 
 #: Bytes that nodes send at once when what they found is put together.
 PIECE = 4 * 2**20
-
-
-class Travelling:
-    """The rows that blocks carry, at this node; see `peers.Rows`."""
-
-    def __init__(self, layout: Layout, segment: Segment, corpus: Any) -> None:
-        self.segment, self.corpus, self.model = segment, corpus, layout.model
-        self.n_workers = layout.sizes.n_workers
-        self.shared = segment.arrays
-        # To free pages and to take new ones costs more than to receive what they hold: those of
-        # blocks that have gone are kept as long as there is room.
-        self.left: dict[int, None] = {}
-        self.held = self.most_held = 0  # bytes with theirs, now and at most
-        whole = sum(self.shared[name].nbytes for name in self.model.travels)
-        self.limit = int(MOST_HELD * whole / layout.sizes.n_nodes)
-
-    def reserve_the_rest(self) -> None:
-        """Make room for all that does not travel."""
-        for spec in self.segment.handle.table:
-            if spec.name not in self.model.travels:
-                self.segment.reserve(spec.name)
-
-    def _arrays(self, block: int) -> list[np.ndarray]:
-        rows = self.model.rows(self.corpus, block)
-        return [self.shared[name][rows] for name in self.model.travels]
-
-    def pack(self, block: int) -> memoryview:
-        """See `peers.Rows`."""
-        return packing.pack(self._arrays(block))
-
-    def most(self, block: int) -> int:
-        """See `peers.Rows`."""
-        return packing.most(self._arrays(block))
-
-    def unpack(self, block: int, data: memoryview) -> None:
-        """See `peers.Rows`."""
-        packing.unpack(data, self._arrays(block))
-
-    def hold(self, block: int) -> None:
-        """See `peers.Rows`."""
-        size = self._size(block)
-        if block in self.left:
-            del self.left[block]
-            return
-        while self.left and self.held + size > self.limit:
-            self._give_back(next(iter(self.left)))
-        for name in self.model.travels:
-            self.segment.reserve(name, self.model.rows(self.corpus, block))
-        self.held += size
-        self.most_held = max(self.most_held, self.held)
-
-    def drop(self, block: int) -> None:
-        """See `peers.Rows`."""
-        self.left[block] = None
-
-    def _give_back(self, block: int) -> None:
-        del self.left[block]
-        for name in self.model.travels:
-            self.segment.give_back(name, self.model.rows(self.corpus, block))
-        self.held -= self._size(block)
-
-    def _size(self, block: int) -> int:
-        return sum(array.nbytes for array in self._arrays(block))
-
-    def contribution(self) -> np.ndarray:
-        """See `peers.Rows`."""
-        total: np.ndarray = self.shared[self.model.contributes][: self.n_workers].sum(axis=0)
-        return total
-
-    def set_others(self, total: np.ndarray) -> None:
-        """See `peers.Rows`."""
-        self.shared[self.model.contributes][self.n_workers :] = total
 
 
 class Nodes:
@@ -113,9 +36,8 @@ class Nodes:
         self, peers: Peers, layout: Layout, segment: Segment, corpus: Any, block_words: np.ndarray
     ) -> None:
         self.peers, self.layout, self.block_words = peers, layout, block_words
-        self.rows = Travelling(layout, segment, corpus)
+        self.rows = (Copied if layout.model.copied else Travelling)(layout, segment, corpus)
         self.rows.reserve_the_rest()
-        packing.unpack(packing.pack([np.ones((1, 1), np.float32)]), [np.empty((1, 1), np.float32)])
         self.home = layout.sizes.n_workers
         self.away = self.home + 1
         self.own = np.arange(peers.rank, layout.sizes.n_blocks, peers.n_nodes)
@@ -157,8 +79,7 @@ class Nodes:
     def most_held(self) -> float:
         """Of all rows that travel, the share that any node has held at once."""
         shares = np.zeros(self.peers.n_nodes)
-        whole = sum(self.rows.shared[name].nbytes for name in self.layout.model.travels)
-        shares[self.peers.rank] = self.rows.most_held / max(whole, 1)
+        shares[self.peers.rank] = self.rows.most_share
         self.peers.sum_into(shares)
         return float(shares.max())
 
@@ -166,12 +87,14 @@ class Nodes:
         """All rows that travel, at node 0; None elsewhere. They lie in files without a name."""
         whole, shared = None, self.rows.shared
         names = self.layout.model.travels
+        if self.layout.model.copied:  # they are where they are looked for
+            return None if self.peers.rank else {}
         if self.peers.rank == 0:
             whole = {name: self._in_file(shared[name].shape, shared[name].dtype) for name in names}
         for _ in range(self.peers.n_nodes):
             if whole is not None:
                 for b in np.flatnonzero(self.block_words[:, PLACE] == self.home):
-                    at = self.layout.model.rows(self.rows.corpus, int(b))
+                    at = self.layout.model.rows(self.rows.arrays, int(b))
                     for name in names:
                         whole[name][at] = shared[name][at]
             self.rotate()

@@ -74,7 +74,7 @@ def test_its_arrays_are_valid(name):
 def test_it_yields_only_commands_that_it_declares(name):
     fit = fitted(name)
     model = fit.layout.model
-    start = model.start(fit.corpus, fit.corpus_arrays, fit.shared)
+    start = model.start(fit.held, fit.corpus_arrays, fit.shared)
     for script in (start, model.evaluate(fit.shared, 0)):
         yielded = []
         while True:

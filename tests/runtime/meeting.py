@@ -10,8 +10,10 @@ from dataclasses import replace
 
 import numpy as np
 
-from esvi_shm.corpus.part import join, take
+from esvi_shm import families
+from esvi_shm.corpus.part import take
 from esvi_shm.corpus.split import split_documents
+from esvi_shm.points import Points
 from esvi_shm.runtime import engine, home
 from esvi_shm.runtime.peers import RECALL, REST, VISIT, Event
 from tests.runtime.fits import TIME_LIMIT, Threads
@@ -119,7 +121,7 @@ class Node:
         other = self.meeting.peers[to]
         of_others = sum(p.rows.contribution() for p in self.meeting.peers if p is not self)
         self.rows.set_others(of_others)
-        if self.n_nodes > 1:
+        if self.n_nodes > 1 and "pi" in self.rows.shared:
             assert (self.rows.shared["pi"][-1] == of_others).all()
         parcel = self._give(block)
         other.events.append((why, parcel))
@@ -168,8 +170,17 @@ class Signals:
         pass
 
 
-def fit_together(corpus, config, n_nodes, monkeypatch, judges=None):
-    """Fit a corpus on so many nodes; their results, and the meeting."""
+def part_of(data, config, rank, n_nodes):
+    """A node's documents, or points."""
+    if config.family == "lda":
+        bounds = split_documents(data.indptr, n_nodes).tolist()
+        return take(data, bounds[rank], bounds[rank + 1])
+    bounds = [data.n_points * r // n_nodes for r in (rank, rank + 1)]
+    return Points(data.values[slice(*bounds)], data.name)
+
+
+def fit_together(data, config, n_nodes, monkeypatch, judges=None, parts=None):
+    """Fit data on so many nodes; their results, and the meeting."""
     monkeypatch.setattr(home, "Workers", Threads)
     monkeypatch.setattr(engine, "Signals", Signals)
     meeting, results, failed = Meeting(n_nodes), [None] * n_nodes, []
@@ -181,14 +192,14 @@ def fit_together(corpus, config, n_nodes, monkeypatch, judges=None):
                 meeting.homes[self.nodes.peers.rank] = self
 
     monkeypatch.setattr(engine, "Home", Noted)
-    bounds = split_documents(corpus.indptr, n_nodes).tolist()
 
     def work(rank):
         peers = meeting.peers[rank]
         try:
-            data = join(take(corpus, bounds[rank], bounds[rank + 1]), peers)
+            own = parts[rank] if parts else part_of(data, config, rank, n_nodes)
+            own = families.find(config.family).join(own, peers)
             judge = judges[rank] if judges else None
-            results[rank] = engine.fit(data, replace(config), judge=judge, peers=peers)
+            results[rank] = engine.fit(own, replace(config), judge=judge, peers=peers)
         except BaseException as error:
             failed.append(error)
             meeting.barrier.abort()

@@ -13,6 +13,10 @@ Where the parameters are the best for the z that are held, q(theta) and q(pi) dr
     L = F + sum_i KL(z_i || softmax(u_i)),   F at the best z for those parameters
 F never falls with one worker, and in the strict form with any number.
 
+On several nodes every one keeps all components, as new as they last came by, and its points move
+among all of them, as they do between workers: a block carries its statistics, and what the points
+of a node have changed waits there (`pending`) until it comes. At rest all are the same everywhere.
+
 Source: Zhang et al., AISTATS 2019, Lemma 1, Algorithms 1 and 2.
 """
 
@@ -28,12 +32,13 @@ from esvi_shm.config import FitConfig, choose
 from esvi_shm.counter import shuffled
 from esvi_shm.errors import ParameterError, ParameterName
 from esvi_shm.families._mixture import cut as cuts
-from esvi_shm.families._mixture import kernels, starts
+from esvi_shm.families._mixture import kept, kernels, part, splitting, starts
 from esvi_shm.families._mixture.cut import Sizes, options_of
 from esvi_shm.families._mixture.functions import gammaln, psi
 from esvi_shm.families._mixture.kept_worker import KeptWorker
 from esvi_shm.families._mixture.learned import Learned
 from esvi_shm.families._mixture.left_out import left_out
+from esvi_shm.families._mixture.mover import as_slice
 from esvi_shm.families._mixture.moves import FIRST, is_due, script
 from esvi_shm.families._mixture.worker import Worker, tile_rows
 from esvi_shm.families.contract import Arrays, Bound, Changes, Judge
@@ -82,7 +87,9 @@ class Mixture:
         "lean", "halve", "weigh", "pair", "mix", "move",
     )  # fmt: skip
     tours: Sequence[str] = ()
-    travels: Sequence[str] = ()
+    # What a component scores follows from its statistics; the sum of all counts never changes.
+    travels: Sequence[str] = ("statistics",)
+    copied = True
     contributes = ""
     meets = False
     settles_after = 0
@@ -152,14 +159,14 @@ class Mixture:
         least = 2 if options_of(config).strict else 1
         if least == 2:  # its blocks regroup, and must be several for that to be of use
             suits = max(suits, 2)
-        most = min(config.n_topics // least, data.n_points // n_workers)
+        most = min(config.n_topics // least, data.whole.n_points // n_workers)
         return max(1, min(config.n_blocks or suits, most))
 
     @classmethod
     def cut(cls, data: Points, config: FitConfig) -> cuts.Cut:
         cls.check(config)
-        if data.n_points < config.n_topics:
-            rule = f"must be at most the number of points, {data.n_points}"
+        if data.whole.n_points < config.n_topics:
+            rule = f"must be at most the number of points, {data.whole.n_points}"
             raise ParameterError("n_topics", rule, config.n_topics)
         return cuts.Cut(cls.kind, data, config)
 
@@ -172,7 +179,9 @@ class Mixture:
         )  # fmt: skip
         points = Points(np.array([[0.0], [1.0], [0.0], [1.0]], np.float32))
         # Whether the points are sparse is not known here.
-        kernels.try_sparse(cls.kind.size_of(1, options)[1])
+        dtype = cls.kind.size_of(1, options)[1]
+        for module in (kernels, splitting, kept):
+            module.try_sparse(dtype)
         topk = None if kept_of(config) is None else 2
         small = replace(
             config, topk=topk, n_topics=4, n_workers=1, n_blocks=1, start="random", mixture=options,
@@ -181,7 +190,9 @@ class Mixture:
         return points, small, [FIRST] if options.strict or options.moves else []
 
     def work(self, shard: Arrays) -> np.ndarray:
-        return np.diff(shard["chunk_bounds"])
+        # At a node with few points a chunk may be empty: its worker is visited all the same, for
+        # what it has pending.
+        return np.maximum(np.diff(shard["chunk_bounds"]), 1)
 
     def __init__(self, config: FitConfig, sizes: Sizes) -> None:
         self.check(config)
@@ -191,6 +202,7 @@ class Mixture:
         self.block_bounds = np.linspace(0, self.K, sizes.n_blocks + 1).astype(np.int64)
         self.n_statistics, self.dtype = self.kind.size_of(sizes.n_features, self.options)
         self.log_base = 0.0
+        self.log_total = float(psi(self.K * self.a0 + sizes.n_points_in_all))
         self.n_near, self.n_drawn = min(N_NEAR, self.K - 1), N_DRAWN
         #: The first pass that looks only at near components.
         self.first_near = NEVER
@@ -213,16 +225,21 @@ class Mixture:
         prior = {name: corpus[f"prior_{name}"] for name in shapes}
         return self.kind(self.sizes.n_features, self.options, prior)
 
+    join = staticmethod(part.join)
+
     @staticmethod
-    def join(data: Any, nodes: Any) -> Any:
-        raise NotImplementedError  # `check_nodes` has refused it
+    def check_nodes(config: FitConfig) -> None:
+        refused = {
+            "deterministic": config.deterministic,
+            "max_memory": config.max_memory is not None,
+        }
+        for name, is_given in refused.items():
+            if is_given:
+                value = getattr(config, name)
+                raise ParameterError(name, "cannot be used on several nodes", value)
 
-    @classmethod
-    def check_nodes(cls, config: FitConfig) -> None:
-        raise ParameterError("family", "must be lda on several nodes", config.family)
-
-    def rows(self, corpus: Arrays, block: int) -> slice:
-        return slice(0)
+    def rows(self, arrays: Arrays, block: int) -> Any:
+        return slice(None), as_slice(self.columns(arrays, block))
 
     def check_data(self, data: Points) -> None:
         means = self.options.means
@@ -242,16 +259,17 @@ class Mixture:
             parts = min(parts, 2 * s.shard_points[worker] // self.K)
         if s.is_sparse:
             parts = s.shard_values[worker] // (LEAST_VALUES * self.n_statistics)
-        return max(1, min(PARTS // s.n_workers, parts // s.n_blocks))
+        # Other nodes have as many workers, mostly.
+        return max(1, min(PARTS // (s.n_workers * s.n_nodes), parts // s.n_blocks))
 
     def log_weights(self, n: np.ndarray) -> np.ndarray:
         """E[log pi_k]; the sum of all counts is the number of points."""
-        return psi(self.a0 + n) - psi(np.array(self.K * self.a0 + self.sizes.n_points))
+        return psi(self.a0 + n) - self.log_total
 
     def shared_specs(self) -> list[ArraySpec]:
         s, K, rows = self.sizes, self.K, 1 + self.n_statistics
         P, B, owner, rest = s.n_workers, s.n_blocks, "the owner of the column's block", "at rest"
-        own = "worker p its part; settle: everyone"
+        own, others = "worker p its part; settle: everyone", int(s.n_nodes > 1)
         specs = [
             ArraySpec(
                 "statistics", (rows, K), np.float64, owner, "the owner; everyone at rest",
@@ -266,7 +284,8 @@ class Mixture:
                 "odd while the block's columns of theta change; a line each",
             ),
             ArraySpec(
-                "pending", (P, rows, K), np.float64, "worker p its part", own,
+                "pending", (P + others, rows, K), np.float64,
+                "worker p its part; home the last one, for other nodes, at rest", own,
                 "what its z have changed of statistics of blocks that were elsewhere",
             ),
             ArraySpec("members", (K,), np.int64, f"home, {rest}", "everyone", "blocks' components"),
@@ -280,11 +299,12 @@ class Mixture:
             specs += [
                 ArraySpec("lean", (rows, K), self.dtype, "home; owners", "everyone, at rest",
                           "by how much a component's new half scores better"),
-                ArraySpec("gains", (2, K), np.float64, "owners, at rest", home,
-                          "what a split and a merge change of the bound"),
+                ArraySpec("gains", (3, K), np.float64, "owners, at rest", "everyone, at rest",
+                          "what a split and a merge change of the bound; what each adds to it"),
                 ArraySpec("partner", (K,), np.int32, "owners, at rest", "everyone, at rest",
                           "what each component is best merged into"),
-                ArraySpec("mixing", (P, 2, K), np.float64, "worker p its part, at rest", home,
+                ArraySpec("mixing", (P + others, 2, K), np.float64,
+                          "worker p its part, at rest; home the last one, for other nodes", home,
                           "what that changes of the entropy"),
                 ArraySpec("moves", (2, K), np.int32, home, "everyone, at rest",
                           "what is merged into which, and which become new halves"),
@@ -331,23 +351,32 @@ class Mixture:
 
     def start(
         self, held: Any, arrays: Arrays, shared: Arrays, restart: int = 0
-    ) -> Generator[str, bool, None]:
+    ) -> Generator[Any, bool, None]:
         seed = self.config.start_seed(restart)
         kind = self.make_kind(arrays)
         seeds = starts.choose_seeds(self, kind, held, arrays["centre"], seed)
-        theta, constant = kind.seed(seeds)
+        theta, constant = kind.seed(held.agree(seeds))
         shared["members"][:] = np.arange(self.K)
         shared["theta"][0], shared["theta"][1:] = constant, theta
         yield "assign"
-        yield from self._settle()
+        yield from self._settle(shared)
         if self.first_near == 0:
             yield "near"
 
-    def _settle(self) -> Generator[str, bool, None]:
-        """Statistics from z, exactly, and the best parameters for them."""
+    def _settle(self, shared: Arrays) -> Generator[Any, bool, None]:
+        """Statistics from z, exactly, and the best parameters for them, at every node."""
         yield "sum"
+        yield from self.add_others(shared["pending"])
         yield "settle"
         yield "refresh"
+
+    def add_others(self, parts: np.ndarray) -> Generator[Any, bool, None]:
+        """Set the last part, of other nodes, by the workers' parts there."""
+        if self.sizes.n_nodes > 1:
+            own = parts[:-1].sum(axis=0)
+            total = own.copy()
+            yield total
+            parts[-1] = total - own
 
     def next_rest(self, n_passes: int) -> int | None:
         if self.options.strict:  # Lemma 1 moves nothing from one block to another: they regroup
@@ -362,18 +391,20 @@ class Mixture:
 
     def at_rest(
         self, held: Any, arrays: Arrays, shared: Arrays, n_passes: int, judge: Judge | None
-    ) -> Generator[str | int, bool, dict[str, int]]:
+    ) -> Generator[Any, bool, dict[str, int]]:
         made: dict[str, int] = {}
         if self.options.strict:
+            if self.sizes.n_nodes > 1:  # a block takes statistics along that other ones had
+                yield from self._settle(shared)
             fresh = shuffled(np.arange(self.K), self.config.seed, self.K, n_passes)
             for lo, hi in zip(self.block_bounds[:-1], self.block_bounds[1:], strict=True):
                 shared["members"][lo:hi] = np.sort(fresh[lo:hi])
             yield "refresh"
             return made
-        yield from self._settle()
+        yield from self._settle(shared)
         if self.moves and is_due(n_passes):
             made = yield from script(self, held, arrays, shared, n_passes)
-            yield from self._settle()
+            yield from self._settle(shared)
         if self.is_near(n_passes) and not self.is_near(n_passes - 1):
             yield "near"
         return made
@@ -385,15 +416,18 @@ class Mixture:
         kind = self.make_kind(arrays["corpus"])
         return {"scored": "near" if near else "all", "left_out": left_out(self, kind, held, arrays)}
 
-    def evaluate(self, shared: Arrays, n_passes: int) -> Generator[str, bool, Bound]:
-        yield from self._settle()
+    def evaluate(self, shared: Arrays, n_passes: int) -> Generator[Any, bool, Bound]:
+        yield from self._settle(shared)
         yield "bound"
         gain, _, entropy, gap = shared["bound_parts"].sum(axis=0)
         counts, a0, K = np.maximum(shared["statistics"][0], 0.0), self.a0, self.K
         weights = gammaln(a0 + counts).sum() - K * gammaln(np.array(a0))
         weights += math.lgamma(K * a0) - math.lgamma(K * a0 + counts.sum())
-        elbo_f = float(gain + weights + entropy + self.log_base)
-        return Bound(elbo_f + float(gap), elbo_f, elbo_f)
+        # Points are added up over the nodes; components are the same at all of them.
+        sums = np.array([(gain + weights) / self.sizes.n_nodes + entropy + self.log_base, gap])
+        yield sums
+        elbo_f = float(sums[0])
+        return Bound(elbo_f + float(sums[1]), elbo_f, elbo_f)
 
     def judged(self, arrays: Arrays, shared: Arrays) -> tuple[Any, ...]:
         shapes = self.kind.prior_shapes(self.sizes.n_features, self.options)

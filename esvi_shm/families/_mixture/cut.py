@@ -16,6 +16,8 @@ import numpy as np
 
 from esvi_shm.config import FitConfig
 from esvi_shm.families import contract
+from esvi_shm.families._mixture.held import HeldPoints
+from esvi_shm.families._mixture.part import HeldPart, Part
 from esvi_shm.families.contract import Arrays
 from esvi_shm.mixture_options import MixtureOptions
 from esvi_shm.points import Points
@@ -27,33 +29,18 @@ _ROWS = 4096
 
 @dataclass(frozen=True)
 class Sizes(contract.Sizes):
-    """The sizes of one fit; per shard in order of the workers."""
+    """The sizes of one fit; per shard of this node in order of the workers."""
 
     n_features: int
     is_sparse: bool
     shard_points: tuple[int, ...]
     shard_values: tuple[int, ...]
-
-    @property
-    def n_points(self) -> int:
-        """Points of all shards."""
-        return sum(self.shard_points)
+    n_points_in_all: int
 
 
 def options_of(config: FitConfig) -> MixtureOptions:
     """The options of a configuration, or the defaults."""
     return config.mixture or MixtureOptions()
-
-
-class HeldPoints:
-    """The points of a fit, read back from its shards, in its coordinates and order.
-
-    `states` are the workers' own arrays, to be read at rest.
-    """
-
-    def __init__(self, points: Points, rows: Any, states: list[Arrays]) -> None:
-        self.name, self.n_points, self.n_features = points.name, points.n_points, points.n_features
-        self.rows, self.states = rows, states
 
 
 class Cut:
@@ -71,8 +58,8 @@ class Cut:
         P, B, options = config.n_workers, config.n_blocks, options_of(config)
         assert P is not None and B is not None
         kind.check_points(points, options)
-        self.prior = kind.find_prior(points, options)
-        self.centre = kind.centre(points, options)
+        self.prior = kind.find_prior(points.whole, options)
+        self.centre = kind.centre(points.whole, options)
         self.kind = kind(points.n_features, options, self.prior)
         self.bounds = np.linspace(0, points.n_points, P + 1).astype(np.int64)
         self.order = np.random.default_rng(config.seed).permutation(points.n_points)
@@ -83,8 +70,9 @@ class Cut:
         if self.features is not None:
             values = np.diff(self.features.indptr[self.bounds]).tolist()
         self.sizes = Sizes(
-            P, B, 1, points.n_features, points.is_sparse,
-            tuple(np.diff(self.bounds).tolist()), tuple(values),
+            P, B, points.nodes.n_nodes if isinstance(points, Part) else 1,
+            points.n_features, points.is_sparse,
+            tuple(np.diff(self.bounds).tolist()), tuple(values), points.whole.n_points,
         )  # fmt: skip
         self.largest_block = -(-config.n_topics // B)
         self.released_bytes = points.n_bytes
@@ -96,12 +84,12 @@ class Cut:
             for name, array in self.prior.items()
         ]
         s = self.sizes
-        D, P = s.n_features, s.n_workers
+        D, P, n = s.n_features, s.n_workers, len(self.order)
         return [
             *prior,
             ArraySpec("centre", (D,), np.float64, home, every, "taken off all points"),
             ArraySpec("log_base", (1,), np.float64, home, every, "log h of all points"),
-            ArraySpec("order", (s.n_points,), np.int64, home, every, "the points, as dealt out"),
+            ArraySpec("order", (n,), np.int64, home, every, "the points, as dealt out"),
             ArraySpec("point_bounds", (P + 1,), np.int64, home, every, "shards' points"),
         ]
 
@@ -145,7 +133,10 @@ class Cut:
                 shard["value"][:] = self.features.data[ptr[lo] : ptr[hi]]
         self.features = None
         states = [arrays[f"state_{p}"] for p in range(self.sizes.n_workers)]
-        return HeldPoints(data, _rows_of(shards, self.bounds, self.sizes), states)
+        rows = _rows_of(shards, self.bounds, self.sizes)
+        if isinstance(data, Part):
+            return HeldPart(data, rows, states, self.kind.dtype)
+        return HeldPoints(data, rows, states)
 
 
 def _rows_of(shards: list[Arrays], bounds: np.ndarray, sizes: Sizes) -> Any:
@@ -166,8 +157,8 @@ def _rows_of(shards: list[Arrays], bounds: np.ndarray, sizes: Sizes) -> Any:
             mine = index < sizes.n_features  # t(x) begins with x
             parts.append((index[mine], value[mine].astype(np.float64)))
         ptr = np.cumsum([0, *(len(index) for index, _ in parts)])
-        index = np.concatenate([index for index, _ in parts])
-        value = np.concatenate([value for _, value in parts])
+        index = np.concatenate([np.empty(0, np.int32), *(index for index, _ in parts)])
+        value = np.concatenate([np.empty(0), *(value for _, value in parts)])
         shape = (len(numbers), sizes.n_features)
         return scipy.sparse.csr_matrix((value, index, ptr), shape=shape)
 

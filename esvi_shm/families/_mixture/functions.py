@@ -31,8 +31,3 @@ def gammaln(x: Any) -> np.ndarray:
     3.178054
     """
     return _of(kernels.log_gamma_into, x)
-
-
-def ln(x: Any) -> np.ndarray:
-    """log, element by element, as vector code."""
-    return _of(kernels.log_into, x)

@@ -279,3 +279,14 @@ def sum_kept_bounds(u, ids, z):
                 entropy -= z_ic * log_z
                 gap += z_ic * (log_z - (scores[c] - normaliser))
     return total, entropy, gap
+
+
+def try_sparse(dtype):
+    """Call the kernels of sparse points once, so that they are compiled."""
+    ptr, index, value = np.array([0, 1]), np.zeros(1, np.int32), np.ones(1, np.float32)
+    near, ids, z = np.zeros((1, 0), np.int32), np.zeros((1, 1), np.int32), np.ones((1, 1), "f4")
+    used = np.zeros(2, np.int64), np.zeros(2, np.int32), np.zeros(1, dtype)
+    data = ptr, index, value, 0
+    keep_near_sparse(*data, np.zeros((2, 1), dtype), near, 0, 0, 0, 0, ids, z, *used)
+    change = np.zeros(1, np.float32)
+    add_sparse_changes(*data, ids, z, ids.copy(), z.copy(), change, np.zeros((2, 1)))

@@ -5,12 +5,14 @@ import numpy as np
 from esvi_shm.compile import FASTMATH, kernel
 from esvi_shm.shared.atomics import fence, load_acquire, store_release
 from esvi_shm.shared.ring import LINE_WORDS
-from esvi_shm.special import digamma, exp2_32, exp_negative, log, log_gamma
+from esvi_shm.special import digamma, exp2_32, exp_negative, log_gamma
 
 #: Mass of a point on the components at hand below which it is left alone (strict form).
 LEAST_MASS = 1e-12
 
 
+#: Where one of so many components gains or loses by a point, they are gone through by number.
+_SPARSE = 8
 #: Shares of a point below 2**-CUT are taken to be 0, so that no product meets subnormal numbers.
 CUT = 100.0
 _LOG2_E = np.float32(1.0 / np.log(2.0))
@@ -135,11 +137,21 @@ def sparse_scores(ptr, index, value, lo, hi, theta, constant, u):
 def sparse_statistics(ptr, index, value, lo, hi, change, pending, columns):
     """pending[1:, columns] += t(X)[lo:hi].T @ change, of sparse t(X); no columns: all."""
     k, some = change.shape[1], len(columns) > 0
+    moved = np.empty(k, np.int64)
     for i in range(lo, hi):
-        row = change[i - lo]
+        row, n = change[i - lo], 0
+        for j in range(k):
+            moved[n] = j
+            n += row[j] != 0.0
+        if n == 0:
+            continue
         for at in range(ptr[i], ptr[i + 1]):
             x, sums = np.float64(value[at]), pending[1 + index[at]]
-            if some:
+            if _SPARSE * n < k:
+                for a in range(n):
+                    j = moved[a]
+                    sums[columns[j] if some else j] += x * row[j]
+            elif some:
                 for j in range(k):
                     sums[columns[j]] += x * row[j]
             else:
@@ -148,8 +160,25 @@ def sparse_statistics(ptr, index, value, lo, hi, change, pending, columns):
 
 
 @kernel
-def publish(versions, block, columns, fresh, theta):
-    """Write the columns of a block into theta; its owner alone does.
+def merge(pending, columns, statistics):
+    """statistics += pending, and pending = 0, in these columns."""
+    lo, n = columns[0], len(columns)
+    together = columns[-1] - lo + 1 == n
+    for t in range(pending.shape[0]):
+        row, sums = pending[t], statistics[t]
+        if together:
+            for j in range(lo, lo + n):
+                sums[j] += row[j]
+                row[j] = 0.0
+        else:
+            for j in range(n):
+                sums[columns[j]] += row[columns[j]]
+                row[columns[j]] = 0.0
+
+
+@kernel
+def publish(versions, block, columns, constant, fresh, theta, own):
+    """Write the columns of a block into theta, and into `own`; the block's owner alone does.
 
     A sequence lock: the version is odd while the columns change. `store_release` of the odd one and
     a fence keep the columns' stores behind it; the even one is released after them. `copy_block`
@@ -159,9 +188,17 @@ def publish(versions, block, columns, fresh, theta):
     version = versions[word]
     store_release(versions, word, version + 1)
     fence()
+    lo, n = columns[0], len(columns)
+    together = columns[-1] - lo + 1 == n
     for t in range(theta.shape[0]):
-        for j in range(len(columns)):
-            theta[t, columns[j]] = fresh[t, j]
+        # Row 0 is the constant.
+        source, into, copy = constant if t == 0 else fresh[t - 1], theta[t], own[t]
+        if together:
+            for j in range(n):
+                into[lo + j] = copy[lo + j] = source[j]
+        else:
+            for j in range(n):
+                into[columns[j]] = copy[columns[j]] = source[j]
     store_release(versions, word, version + 2)
 
 
@@ -174,19 +211,20 @@ def copy_block(versions, block, columns, theta, buffer, own, tries):
     does not wait for an owner that was interrupted while it wrote: after some tries the copy stays
     the old one.
     """
-    word, n = block * LINE_WORDS, len(columns)
+    word, lo, n = block * LINE_WORDS, columns[0], len(columns)
+    together = columns[-1] - lo + 1 == n
     for _ in range(tries):
         before = load_acquire(versions, word)
         if before % 2 == 1:
             continue
         for t in range(theta.shape[0]):
             for j in range(n):
-                buffer[t, j] = theta[t, columns[j]]
+                buffer[t, j] = theta[t, lo + j if together else columns[j]]
         fence()
         if load_acquire(versions, word) == before:
             for t in range(theta.shape[0]):
                 for j in range(n):
-                    own[t, columns[j]] = buffer[t, j]
+                    own[t, lo + j if together else columns[j]] = buffer[t, j]
             return before
     return np.int64(-1)
 
@@ -203,13 +241,6 @@ def log_gamma_into(x, out):
     """log Gamma of a float64 vector."""
     for i in range(x.shape[0]):
         out[i] = log_gamma(x[i])
-
-
-@kernel
-def log_into(x, out):
-    """log of a float64 vector."""
-    for i in range(x.shape[0]):
-        out[i] = log(x[i])
 
 
 def try_sparse(dtype):

@@ -1,6 +1,6 @@
 """What the fit of a mixture has found."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 
@@ -20,6 +20,9 @@ class Learned:
     responsibilities : list of float32 arrays, shapes (N_p, K), or (N_p, C)
     kept : list of int32 arrays, shapes (N_p, C), or of None
         The components of these, where only the C largest are kept.
+    of_units : list of int32 arrays
+        The most probable component of each point, in their order; on several nodes an array of
+        each at node 0, and all else is of this node's points.
     """
 
     statistics: np.ndarray
@@ -29,11 +32,16 @@ class Learned:
     responsibilities: list[np.ndarray]
     kept: list[np.ndarray | None]
 
-    def labels(self) -> np.ndarray:
-        """The most probable component of each point, int32, shape (N,)."""
+    of_units: list[np.ndarray] = field(init=False)
+
+    def __post_init__(self) -> None:
         labels, found = np.empty(len(self.order), np.int32), []
         for z, ids in zip(self.responsibilities, self.kept, strict=True):
             best = z.argmax(axis=1)
             found.append(best if ids is None else ids[np.arange(len(z)), best])
         labels[self.order] = np.concatenate(found)
-        return labels
+        self.of_units = [labels]
+
+    def labels(self) -> np.ndarray:
+        """The most probable component of each point, int32, shape (N,)."""
+        return np.concatenate(self.of_units)

@@ -36,24 +36,26 @@ def left_out(
     """
     n = min(SAMPLE, held.n_points)
     chosen = np.random.default_rng(model.config.seed).choice(held.n_points, n, replace=False)
-    x = held.rows(chosen)
+    places, local = held.here(chosen)
+    x = held.rows(chosen)[places]
     t = kind.features(x) if isinstance(x, np.ndarray) else kind.sparse_features(x)
     theta = arrays["parameters"]["theta"].astype(np.float64)
     u = np.asarray(t @ theta[1:]) + theta[0]
     bounds = arrays["corpus"]["point_bounds"]
-    owners = np.searchsorted(bounds, chosen, side="right") - 1
-    at = [(held.states[p], i - bounds[p]) for p, i in zip(owners, chosen, strict=True)]
-    z = np.array([state["z"][i] for state, i in at], np.float64)
-    ids = np.array([state["ids"][i] for state, i in at], np.int64)
+    owners = np.searchsorted(bounds, local, side="right") - 1
+    n_kept = model.kept or model.K
+    at = [(held.states[p], i - bounds[p]) for p, i in zip(owners, local, strict=True)]
+    z = np.array([state["z"][i] for state, i in at], np.float64).reshape(len(at), n_kept)
+    ids = np.array([state["ids"][i] for state, i in at], np.int64).reshape(len(at), n_kept)
     u -= u.max(axis=1, keepdims=True)
     normaliser = np.log(np.exp(u).sum(axis=1, keepdims=True))
     log_share = np.take_along_axis(u - normaliser, ids, axis=1)
     z /= z.sum(axis=1, keepdims=True)
     gap = (z * (np.log(np.maximum(z, 1e-300)) - log_share)).sum(axis=1)
     best = u.argmax(axis=1)
-    return {
-        "points": n,
-        "mass": float(np.maximum(1.0 - np.exp(log_share).sum(axis=1), 0.0).mean()),
-        "best_missed": float((ids != best[:, None]).all(axis=1).mean()),
-        "elbo_gap": float(np.maximum(gap, 0.0).mean()),
-    }
+    mass = np.maximum(1.0 - np.exp(log_share).sum(axis=1), 0.0)
+    missed = (ids != best[:, None]).all(axis=1)
+    sums = np.array([mass.sum(), missed.sum(), np.maximum(gap, 0.0).sum()])
+    held.sum_into(sums)
+    mass, missed, gap = (sums / n).tolist()
+    return {"points": n, "mass": mass, "best_missed": missed, "elbo_gap": gap}

@@ -1,5 +1,6 @@
 """A worker's part in merging and splitting components; what for is in `moves`."""
 
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -9,7 +10,7 @@ from esvi_shm.families._mixture.functions import gammaln
 
 #: Components that a merge is looked for with.
 _CANDIDATES = 2
-#: Components whose partners are looked for at a time.
+#: Components that are looked at at a time.
 _GROUP = 256
 
 
@@ -26,9 +27,19 @@ class Mover:
     kind: Any
     shared: Any
     shard: Any
+    own_blocks: Any
+    beat: Any
     z: np.ndarray
     theta: np.ndarray
     p: int
+
+    def _own_groups(self) -> Iterator[np.ndarray]:
+        """The components of own blocks, some at a time."""
+        for block in self.own_blocks:
+            columns = self.model.columns(self.shared, block)
+            for first in range(0, len(columns), _GROUP):
+                self.beat[0] += 1
+                yield columns[first : first + _GROUP]
 
     def _score_all(self, columns: np.ndarray) -> np.ndarray:
         """What the points of some components score with all, on average; with their own -inf."""
@@ -68,7 +79,7 @@ class Mover:
             pending += sums.T
 
     def _command_halve(self) -> None:
-        """Gains of the splits of own blocks, and the halves' parameters for what they got."""
+        """The halves' parameters for what they got, of the splits of own blocks."""
         self._weigh(anew=True)
 
     def _command_weigh(self) -> None:
@@ -77,19 +88,22 @@ class Mover:
 
     def _weigh(self, anew: bool) -> None:
         shared, log_weights, a0 = self.shared, self.model.log_weights, self.model.a0
-        for block in self.own_blocks:  # type: ignore[attr-defined]
-            at = as_slice(self.model.columns(shared, block))
-            new, own = shared["pending"][:, :, at].sum(axis=0), shared["statistics"][:, at]
+        for columns in self._own_groups():
+            at = as_slice(columns)
+            own, new = shared["statistics"][:, at], shared["pending"][0][:, at].copy()
+            for pending in shared["pending"][1:]:
+                new += pending[:, at]
             n_new = np.clip(new[0], 0.0, None)
             n_old = np.maximum(own[0] - n_new, 0.0)
-            n_all = np.maximum(own[0], 0.0)
             a, b = self.kind.expect(n_new, new[1:]), self.kind.expect(n_old, own[1:] - new[1:])
-            gain = a.gain + b.gain - self.kind.expect(n_all, own[1:]).gain
-            gain += gammaln(a0 + n_new) + gammaln(a0 + n_old) - gammaln(a0 + n_all)
-            gain += shared["mixing"][:, 0, at].sum(axis=0) - gammaln(np.array(a0))
-            # Halves of nothing are no split.
-            shared["gains"][0, at] = np.where((n_new > 0.5) & (n_old > 0.5), gain, -np.inf)
-            if anew:
+            if not anew:
+                n_all = np.maximum(own[0], 0.0)
+                gain = a.gain + b.gain - shared["gains"][2, at]
+                gain += gammaln(a0 + n_new) + gammaln(a0 + n_old) - gammaln(a0 + n_all)
+                gain += shared["mixing"][:, 0, at].sum(axis=0) - gammaln(np.array(a0))
+                # Halves of nothing are no split.
+                shared["gains"][0, at] = np.where((n_new > 0.5) & (n_old > 0.5), gain, -np.inf)
+            else:
                 shared["lean"][0, at] = (
                     a.constant + log_weights(n_new) - b.constant - log_weights(n_old)
                 )
@@ -98,28 +112,27 @@ class Mover:
     def _command_pair(self) -> None:
         """For each component of own blocks the one that it is best merged into, and the gain."""
         shared, statistics, a0 = self.shared, self.shared["statistics"], self.model.a0
-        expect, K = self.kind.expect, self.model.K
-        for block in self.own_blocks:  # type: ignore[attr-defined]
-            every = self.model.columns(shared, block)
-            for first in range(0, len(every), _GROUP):
-                columns = every[first : first + _GROUP]
-                u, n = self._score_all(columns), min(_CANDIDATES, K - 1)
-                best = np.argpartition(-u, n - 1, axis=1)[:, :n]
-                own = statistics[:, as_slice(columns)]
-                counts = np.maximum(own[0], 0.0)
-                alone = expect(counts, own[1:]).gain - gammaln(a0 + counts)
-                found = np.full(len(columns), -np.inf)
-                for other in best.T:
-                    theirs = statistics[:, other]
-                    n_theirs = np.maximum(theirs[0], 0.0)
-                    both = counts + n_theirs
-                    gain = expect(both, own[1:] + theirs[1:]).gain + gammaln(a0 + both)
-                    gain -= expect(n_theirs, theirs[1:]).gain + gammaln(a0 + n_theirs) + alone
-                    gain += gammaln(np.array(a0)) - 2.0 * gammaln(a0 + counts)
-                    better = gain > found
-                    found[better] = gain[better]
-                    shared["partner"][columns[better]] = other[better]
-                shared["gains"][1, as_slice(columns)] = found
+        expect, K, gains = self.kind.expect, self.model.K, shared["gains"][2]
+        for columns in self._own_groups():
+            u, n = self._score_all(columns), min(_CANDIDATES, K - 1)
+            best = np.argpartition(-u, n - 1, axis=1)[:, :n]
+            own = statistics[:, as_slice(columns)]
+            counts = np.maximum(own[0], 0.0)
+            alone = gains[as_slice(columns)] - gammaln(a0 + counts)
+            found = np.full(len(columns), -np.inf)
+            for other in best.T:
+                theirs = np.take(
+                    statistics, other, axis=1
+                )  # by [:, other] it is laid out by columns
+                n_theirs = np.maximum(theirs[0], 0.0)
+                both = counts + n_theirs
+                gain = expect(both, own[1:] + theirs[1:]).gain + gammaln(a0 + both)
+                gain -= gains[other] + gammaln(a0 + n_theirs) + alone
+                gain += gammaln(np.array(a0)) - 2.0 * gammaln(a0 + counts)
+                better = gain > found
+                found[better] = gain[better]
+                shared["partner"][columns[better]] = other[better]
+            shared["gains"][1, as_slice(columns)] = found
 
     def _command_mix(self) -> None:
         """What the merges that are looked at would change of the entropy of own points."""

@@ -48,7 +48,7 @@ def is_due(n_passes: int) -> bool:
 
 def script(
     model: "Mixture", held: Any, arrays: Arrays, shared: Arrays, n_passes: int
-) -> Generator[str, bool, dict[str, int]]:
+) -> Generator[Any, bool, dict[str, int]]:
     """Merge and split at rest; statistics must be exact.
 
     Returns
@@ -59,12 +59,15 @@ def script(
     seeded = _seed(model, held, arrays, shared, n_passes)
     for step in range(STEPS):
         yield "lean"
+        yield from model.add_others(shared["pending"])
+        yield from model.add_others(shared["mixing"])
         yield "halve" if step < STEPS - 1 else "weigh"
     yield "pair"
     yield "mix"
+    yield from model.add_others(shared["mixing"])
     splits = np.where(seeded, shared["gains"][0], -np.inf)
     merges = shared["gains"][1] + shared["mixing"][:, 1].sum(axis=0)
-    into, half = choose(splits, merges, shared["partner"])
+    into, half = held.agree(np.stack(choose(splits, merges, shared["partner"])))
     made = {"merges": int((into >= 0).sum()), "splits": int((half >= 0).sum())}
     if made["merges"]:
         shared["moves"][0], shared["moves"][1] = into, half
@@ -123,15 +126,17 @@ def _seed(model: "Mixture", held: Any, arrays: Arrays, shared: Arrays, n_passes:
     K, random = model.K, np.random.default_rng([model.config.seed, n_passes])
     n = min(held.n_points, _DRAWN * K)
     drawn = random.permutation(random.choice(held.n_points, n, replace=False))
-    bounds, labels = arrays["point_bounds"], np.empty(n, np.int64)
-    owners = np.searchsorted(bounds, drawn, side="right") - 1
+    bounds, labels = arrays["point_bounds"], np.zeros(n)
+    places, local = held.here(drawn)
+    owners = np.searchsorted(bounds, local, side="right") - 1
     for p, state in enumerate(held.states):
         mine = np.flatnonzero(owners == p)
         for first in range(0, len(mine), 1024):
             some = mine[first : first + 1024]
-            at = drawn[some] - bounds[p]
+            at = local[some] - bounds[p]
             best = state["z"][at].argmax(axis=1)
-            labels[some] = state["ids"][at, best] if "ids" in state else best
+            labels[places[some]] = state["ids"][at, best] if "ids" in state else best
+    held.sum_into(labels)
     order = np.argsort(labels, kind="stable")
     begins = np.searchsorted(labels[order], np.arange(K + 1))
     seeded = np.diff(begins) >= 2

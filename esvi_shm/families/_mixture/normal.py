@@ -1,16 +1,20 @@
 """Normal distributions with conjugate priors, as kinds of mixtures: see `families.gaussian`."""
 
+import math
 from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 
 from esvi_shm.errors import CorpusError
-from esvi_shm.families._mixture.functions import gammaln, ln, psi
+from esvi_shm.families._mixture.expectations import expect_diagonal, expect_full
+from esvi_shm.families._mixture.functions import gammaln, psi
 from esvi_shm.families._mixture.kind import Expected
 from esvi_shm.mixture_options import MixtureOptions
 
 _LOG_2PI = np.log(2.0 * np.pi)
+#: Of a Cholesky factor of positive numbers.
+_LEAST_PIVOT = 1e-300
 
 
 class _Gaussian:
@@ -63,6 +67,9 @@ class Diagonal(_Gaussian):
     def _set_up(self) -> None:
         self.n_statistics = 2 * self.D
         self.a0, self.b0 = 0.5 * self.nu0, 0.5 * self.scale0[:, None]
+        log_b0 = float(np.log(self.b0).sum())
+        self.log_prior = self.D * float(gammaln(self.a0)) - self.a0 * log_b0
+        self.log_prior -= 0.5 * self.D * math.log(self.beta0)
 
     def features(self, x: np.ndarray) -> np.ndarray:
         out = np.empty((len(x), 2 * self.D), self.dtype)
@@ -86,20 +93,10 @@ class Diagonal(_Gaussian):
         return beta, m, self.a0 + 0.5 * n, b
 
     def expect(self, n: np.ndarray, s: np.ndarray) -> Expected:
-        beta, m, a, b = self._posterior(n, s)
-        log_b = ln(b).sum(axis=0)
-        theta = np.empty_like(s)
-        precision = theta[self.D :]
-        np.divide(a, b, out=precision)
-        np.multiply(precision, m, out=theta[: self.D])
-        squares = np.einsum("dk,dk->k", theta[: self.D], m)
-        precision *= -0.5
-        D = self.D
-        constant = 0.5 * (D * (psi(a) - 1.0 / beta - _LOG_2PI) - log_b - squares)
-        log_b0 = float(np.log(self.b0).sum())
-        gain = D * (gammaln(a) - gammaln(np.array(self.a0))) - a * log_b + self.a0 * log_b0
-        gain -= 0.5 * D * (np.log(beta / self.beta0) + n * _LOG_2PI)
-        return Expected(theta, constant, gain)
+        n, s = np.ascontiguousarray(n), np.ascontiguousarray(s)
+        found = Expected(np.empty_like(s), np.empty_like(n), np.empty_like(n))
+        expect_diagonal(n, s, self.m0, self.beta0, self.a0, self.b0[:, 0], self.log_prior, *found)
+        return found
 
     def draw(self, n: np.ndarray, s: np.ndarray, which: np.ndarray, random: Any) -> np.ndarray:
         found = self.describe(n, s)
@@ -165,11 +162,14 @@ class Full(_Gaussian):
         D = self.D
         self.rows, self.columns = np.triu_indices(D)
         self.n_statistics = D + len(self.rows)
-        # x' A x counts each product off the diagonal twice.
-        self.times = np.where(self.rows == self.columns, -0.5, -1.0)[:, None]
-        self.log_prior = self._log_normaliser(
-            np.array([self.beta0]), np.array([self.nu0]), np.linalg.slogdet(self.scale0)[1]
-        )[0]
+        base = self.scale0 + self.beta0 * np.outer(self.m0, self.m0)
+        self.base = base[self.rows, self.columns]
+        # Of a matrix that is nearly singular rounding may leave less than nothing.
+        self.least = max(float(np.linalg.eigvalsh(self.scale0)[0]), _LEAST_PIVOT)
+        steps = 0.5 * (self.nu0 - np.arange(D))
+        log_det = float(np.linalg.slogdet(self.scale0)[1])
+        self.log_prior = 0.5 * self.nu0 * (D * math.log(2.0) - log_det)
+        self.log_prior += float(gammaln(steps).sum()) - 0.5 * D * math.log(self.beta0)
 
     def features(self, x: np.ndarray) -> np.ndarray:
         out = np.empty((len(x), self.n_statistics))
@@ -187,12 +187,6 @@ class Full(_Gaussian):
     def _weights(self) -> np.ndarray:
         return 1.0 / np.diag(self.scale0)
 
-    def _log_normaliser(self, beta: np.ndarray, nu: np.ndarray, log_det: Any) -> np.ndarray:
-        """log Z of Normal-Wisharts (`log_det` of the inverse of W), without what cancels."""
-        steps = 0.5 * (nu - np.arange(self.D)[:, None])
-        wishart = 0.5 * nu * (self.D * np.log(2.0) - log_det) + gammaln(steps).sum(axis=0)
-        return wishart - 0.5 * self.D * np.log(beta)
-
     def _posterior(self, n: np.ndarray, s: np.ndarray) -> tuple[np.ndarray, ...]:
         """beta, m (D, k), nu, and the inverses of W, (k, D, D)."""
         beta, m = self._location(n, s)
@@ -205,19 +199,11 @@ class Full(_Gaussian):
         return beta, m, self.nu0 + n, products
 
     def expect(self, n: np.ndarray, s: np.ndarray) -> Expected:
-        beta, m, nu, inverse_w = self._posterior(n, s)
-        log_det = np.linalg.slogdet(inverse_w)[1]
-        precision = nu[:, None, None] * np.linalg.inv(inverse_w)
-        located = np.einsum("kij,jk->ik", precision, m)
-        theta = np.empty_like(s)
-        theta[: self.D] = located
-        theta[self.D :] = precision[:, self.rows, self.columns].T * self.times
-        steps = 0.5 * (nu - np.arange(self.D)[:, None])
-        log_precision = psi(steps).sum(axis=0) + self.D * np.log(2.0) - log_det
-        squares = np.einsum("dk,dk->k", located, m)
-        constant = 0.5 * (log_precision - self.D / beta - squares - self.D * _LOG_2PI)
-        gain = self._log_normaliser(beta, nu, log_det) - self.log_prior
-        return Expected(theta, constant, gain - 0.5 * self.D * _LOG_2PI * n)
+        n, s = np.ascontiguousarray(n), np.ascontiguousarray(s)
+        found = Expected(np.empty_like(s), np.empty_like(n), np.empty_like(n))
+        prior = self.m0, self.beta0, self.nu0, self.base, self.least, self.log_prior
+        expect_full(n, s, *prior, *found)
+        return found
 
     def draw(self, n: np.ndarray, s: np.ndarray, which: np.ndarray, random: Any) -> np.ndarray:
         found = self.describe(n, s)

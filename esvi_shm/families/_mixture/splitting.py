@@ -137,3 +137,11 @@ def merge_kept(ids, z, into):
             else:
                 z[i, at] += z[i, c]
                 z[i, c] = 0.0
+
+
+def try_sparse(dtype):
+    """Call the kernel of sparse points once, so that it is compiled."""
+    ptr, index, value = np.array([0, 1]), np.zeros(1, np.int32), np.ones(1, np.float32)
+    best, weights, theta = np.zeros(1, np.int64), np.ones(1, np.float32), np.zeros((2, 1), dtype)
+    data = ptr, index, value, 0, best, weights, theta, False
+    lean_sparse(*data, np.zeros(1), np.zeros((2, 1)), np.zeros(1))

@@ -61,6 +61,8 @@ class Worker(Mover):
         # E[theta] as this worker knows it, the constant in row 0, and the version of each block.
         self.theta = np.zeros((1 + T, self.K), dtype)
         self.seen = np.full(model.sizes.n_blocks, -1, np.int64)
+        # Blocks of which something may be pending.
+        self.pends = np.zeros(model.sizes.n_blocks, bool)
         self.scores = np.empty((self.rows, self.K), dtype)
         # 1 and t(x) of dense points: so constants and counts are part of the products.
         self.features = np.ones((0 if model.sizes.is_sparse else self.rows, 1 + T), dtype)
@@ -79,13 +81,16 @@ class Worker(Mover):
             self.theta[:] = self.shared["snapshot"]
         self.pass_ = pass_
         columns = model.columns(self.shared, block)
-        self._merge(block, columns)
+        is_known = self.seen[block] == self.versions[block * LINE_WORDS]
+        if self.pends[block] or not is_known or model.config.deterministic:
+            self._merge(block, columns)
         lo, hi = (int(i) for i in self.chunks[block : block + 2])
         cuts = np.linspace(lo, hi, model.n_steps(self.p) + 1).astype(int)
         for first, last in zip(cuts[:-1].tolist(), cuts[1:].tolist(), strict=True):
             if not (model.config.deterministic or model.options.strict):
                 self._look_at_others(block)
             self._update(first, last, columns if model.options.strict else NO_COLUMNS)
+            self.pends[:] = True
             self._merge(block, columns)
 
     def _look_at_others(self, block: int) -> None:
@@ -104,24 +109,20 @@ class Worker(Mover):
 
     def _merge(self, block: int, columns: np.ndarray) -> None:
         """Pending statistics of a block at hand into its statistics; its parameters anew."""
-        pending, at = self.pending, as_slice(columns)
-        self.statistics[:, at] += pending[:, at]
-        pending[:, at] = 0.0
+        kernels.merge(self.pending, columns, self.statistics)
+        self.pends[block] = False
         self._rewrite(block, columns)
 
-    def _rewrite(self, block: int, columns: np.ndarray) -> float:
-        """E[theta] and E[g] of a block from its statistics; their share of the bound."""
-        at = as_slice(columns)
-        own = self.statistics[:, at]
+    def _rewrite(self, block: int, columns: np.ndarray) -> np.ndarray:
+        """E[theta] and E[g] of a block from its statistics; their shares of the bound."""
+        own = np.ascontiguousarray(self.statistics[:, as_slice(columns)])
         n = np.maximum(own[0], 0.0)  # of nothing, rounding may leave less
         found = self.kind.expect(n, own[1:])
-        fresh = np.empty((len(own), len(columns)), self.kind.dtype)
-        fresh[0] = found.constant + self.model.log_weights(n)
-        fresh[1:] = found.theta
-        kernels.publish(self.versions, block, columns, fresh, self.shared["theta"])
-        self.theta[:, at] = fresh
+        constant = found.constant + self.model.log_weights(n)
+        fresh = constant, np.ascontiguousarray(found.theta)
+        kernels.publish(self.versions, block, columns, *fresh, self.shared["theta"], self.theta)
         self.seen[block] = self.versions[block * LINE_WORDS]
-        return float(found.gain.sum())
+        return found.gain
 
     def _tiles(self, first: int, last: int) -> Iterator[tuple[int, int]]:
         for lo in range(first, last, self.rows):
@@ -197,12 +198,16 @@ class Worker(Mover):
             columns = self.model.columns(self.shared, block)
             at = as_slice(columns)
             self.statistics[:, at] = self.shared["pending"][:, :, at].sum(axis=0)
-            gain += self._rewrite(block, columns)
+            gains = self._rewrite(block, columns)
+            gain += float(gains.sum())
+            if self.model.moves:
+                self.shared["gains"][2, at] = gains
         self.shared["bound_parts"][self.p, 0] = gain
 
     def _command_refresh(self) -> None:
         """Nothing is pending any more, and all of E[theta] is known."""
         self.pending[:] = 0.0
+        self.pends[:] = False
         for block in self._all:
             self._copy(block)
 

@@ -93,6 +93,7 @@ class Model:
     )
     tours = ("sweep", "last_sweep", "add_words", "bound_pairs")
     travels = ("lambda_",)
+    copied = False
     contributes = "pi"
     join = staticmethod(join)
     check_nodes = staticmethod(options.check_nodes)
@@ -116,8 +117,8 @@ class Model:
             return np.maximum(np.diff(n_pairs * parts // len(pairs)), min(n_pairs, 1))
         return pairs
 
-    def rows(self, corpus: Arrays, block: int) -> slice:
-        first, last = corpus["block_bounds"][block : block + 2].tolist()
+    def rows(self, arrays: Arrays, block: int) -> slice:
+        first, last = arrays["block_bounds"][block : block + 2].tolist()
         return slice(first, last)
 
     def check_data(self, data: Corpus) -> None:
@@ -127,6 +128,8 @@ class Model:
         self.check(config)
         self.config, self.sizes = config, sizes
         self.schedule = Schedule(config)
+        if self.schedule.chooses and sizes.n_nodes > 1:
+            self.schedule.dense_passes = None
         self.meets = config.axis == "topics"
         changes = (*config.refold_after, *config.repair_after)
         self.settles_after = max(self.schedule.n_passes, *changes, 0)
@@ -138,7 +141,7 @@ class Model:
         P, V, B, K = s.n_workers, s.n_words, s.n_blocks, n_topics
         every, rest = "all workers", "home, while no block is out"
         repairs = repair.specs(s, n_topics) if self.config.repair_after else []
-        live = tiling.specs(s, n_topics) if self.config.dense_passes is not None else []
+        live = tiling.specs(s, n_topics) if self.schedule.dense_passes is not None else []
         return [
             *repairs,
             *live,
@@ -215,10 +218,10 @@ class Model:
         # What a visit needs (`update.make_scratch`), and float64 sums where its rows are many.
         n_topics = self.config.n_topics
         row = scratch_word_bytes(n_topics, self.schedule.leaves_out) + 8 * n_topics
-        if self.config.dense_passes is None:
+        if self.schedule.dense_passes is None:
             return largest_block * row
         most_documents = max(self.sizes.shard_documents)
-        row += tiling.word_bytes(n_topics)
+        row += tiling.word_bytes(n_topics, self.schedule.leaves_out)
         return largest_block * row + most_documents * tiling.document_bytes(n_topics)
 
     def initialise(self, corpus: Arrays, shared: Arrays) -> None:
@@ -254,8 +257,15 @@ class Model:
         last = max(n_passes - 1, 0)
         cvb0, power, _ = self.schedule.rule(last)
         found: dict[str, Any] = {"inference": "cvb0" if cvb0 else "vb", "power": power}
+        shared = arrays["parameters"]
+        if "active_visits" not in shared or not shared["active_visits"].any():
+            return found
+        found["active_visits"] = int(shared["active_visits"].sum())
+        if shared["cvb0_left_out"].any():
+            tokens = float(arrays["corpus"]["document_tokens"].sum())
+            found["cvb0_left_out"] = float(shared["cvb0_left_out"].sum()) / tokens
         tolerance = self.schedule.tolerance(last)
-        if tolerance and self.config.storage in (None, "margins"):
+        if tolerance and not cvb0:
             learned = self.learned(arrays)
             sample = left_out.draw(self.sizes.n_documents, self.config.seed)
             shard = np.searchsorted(arrays["corpus"]["document_bounds"], sample, "right") - 1

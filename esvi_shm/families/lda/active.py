@@ -15,7 +15,8 @@ elsewhere, as a share of what it puts into the topics of both, is at most
 
 Where that is above `Rule.tolerance`, the pair is updated over all topics of the word, and where
 that is not enough either, over all topics: so a document and a word find new topics. Topics whose
-phi is below the tolerance over their number, together at most the tolerance, are left out then.
+phi is below the tolerance are left out then, if together they are at most `tiling.SCATTERED`
+tolerances; else those below the tolerance over their number, together at most the tolerance.
 
 The state is that of storage `margins`, and so is the order of the updates. What a margin held
 outside of a list is taken back. The lists are in `tiling`, the loops over pairs in `tiles`.
@@ -24,12 +25,14 @@ outside of a list is taken back. The lists are in `tiling`, the loops over pairs
 import numpy as np
 
 from esvi_shm.compile import kernel
+from esvi_shm.families.lda.exclusion import NONE, STEPS, amount_of, leave_out_of
 from esvi_shm.families.lda.tiling import (
-    DOCUMENT_CUT,
     ROUNDING,
-    TOKENS_CUT,
     bits_width,
+    document_cut,
+    least_concentrated,
     list_words,
+    placing,
     topics_of_word,
 )
 from esvi_shm.families.lda.update import (
@@ -53,11 +56,38 @@ from esvi_shm.tiles import (
     find_common,
     lowest,
     mix_entries,
+    mix_kept_entries,
     prefetch_value,
+    weigh_entries,
 )
 
 #: Below this sum of products a pair is done in the log domain.
 LEAST_SUM = np.float32(1e-25)
+
+
+@kernel(inline="always")
+def _sum_from(least, n, products):
+    """Sum of the products of a word's n topics that are not below `least`."""
+    total = np.float32(0.0)
+    for j in range(n):
+        total += products[j] if products[j] >= least else np.float32(0.0)
+    return total
+
+
+@kernel
+def _weigh_listed(n, at, amount, s, lists):
+    """As `exclusion.weigh_1`, over a word's n topics; `products` of `lists` are w, then w f."""
+    x, products, shares, inverse = lists.x, lists.products, lists.shares, lists.inverse
+    for _ in range(STEPS):
+        scale, s = amount / s, np.float32(0.0)
+        for j in range(n):
+            theirs = inverse[TILE * (at[j] // (2 * TILE)) + at[j] % (2 * TILE)]
+            own = np.float32(1.0) / x[j] + theirs
+            shares[j] = np.float32(1.0) / (np.float32(1.0) + scale * products[j] * own)
+            s += products[j] * shares[j]
+    for j in range(n):
+        products[j] *= shares[j]
+    return s
 
 
 @kernel
@@ -68,6 +98,7 @@ def _update_outside(i, count, gamma_row, most, shares, rule, bits, lists):
     gamma, `shares` (F, G, e) of the module's docstring.
     """
     x, factors, rows = lists.x, lists.factors, lists.rows
+    products, own_shares = lists.products, lists.shares
     listed, at, width = lists.listed[0], lists.at[0], bits_width(lists.slot_of.shape[0])
     n = topics_of_word(i, lists.table, lists.lanes, lists.order, width, listed, at)
     for j in range(n):
@@ -76,26 +107,31 @@ def _update_outside(i, count, gamma_row, most, shares, rule, bits, lists):
     row_factors_into(x[: n + 1], factors, rule)
     s = np.float32(0.0)
     for j in range(n):
-        s += factors[j] * rows[at[j]]
+        products[j] = factors[j] * rows[at[j]]
+        s += products[j]
+    if rule.leave_out != NONE and s >= LEAST_SUM:
+        s = _weigh_listed(n, at, amount_of(count, rule.leave_out), s, lists)
     all_factors, document_factors, beyond = shares
     left_out = lists.edge[i] * (document_factors + beyond * all_factors)
     if s < LEAST_SUM or left_out > rule.tolerance * s:
         return 0.0, False
-    # What is negligible is not placed: it would keep the document's lists long.
-    least, kept = rule.tolerance / np.float32(n) * s, np.float32(0.0)
-    for j in range(n):
-        product = factors[j] * rows[at[j]]
-        kept += product if product >= least else np.float32(0.0)
+    # What is negligible is not placed: it would keep the document's lists long. A word of thousands
+    # of topics else puts a millionth of a token into each.
+    tolerance = placing(rule.tolerance, rule.cvb0)
+    least = tolerance * s
+    kept = _sum_from(least, n, products)
+    if kept < least_concentrated(tolerance) * s:
+        least /= np.float32(n)
+        kept = _sum_from(least, n, products)
     weight = count / kept
     bound = np.float64(count) * log(np.float64(kept))
     for j in range(n):
-        product = factors[j] * rows[at[j]]
-        if product >= least:
-            k, mass = listed[j], np.float64(weight * product)
+        if products[j] >= least:
+            k, mass = listed[j], np.float64(weight * products[j])
             lists.extra[k] += mass
             bits[k >> 6] |= np.int64(1) << np.int64(k & 63)
-            rows[at[j] + TILE] += weight * factors[j]
-            bound -= mass * log(np.float64(factors[j]))
+            rows[at[j] + TILE] += weight * factors[j] * own_shares[j]
+            bound -= mass * log(np.float64(factors[j] * own_shares[j]))
     return bound, True
 
 
@@ -104,18 +140,39 @@ def _update_by_logs(gamma_row, lambda_row, count, rule, log_topic, bits, extra, 
     """Update one pair over all topics in the log domain; returns its H."""
     phi = np.empty(gamma_row.shape[0])
     phi_by_logs_into(gamma_row, lambda_row, log_topic, False, rule, phi)
+    if rule.leave_out != NONE:
+        leave_out_of(phi, gamma_row, lambda_row, np.float64(amount_of(count, rule.leave_out)))
+    tolerance = np.float64(placing(rule.tolerance, rule.cvb0))
+    least, kept = tolerance, 0.0
+    for k in range(phi.shape[0]):
+        kept += phi[k] if phi[k] >= least else 0.0
+    if kept < least_concentrated(tolerance):  # as in `_update_outside`
+        least /= phi.shape[0]
     kept = 0.0
     for k in range(phi.shape[0]):
-        if phi[k] * phi.shape[0] < rule.tolerance:
-            phi[k] = 0.0  # as in `_update_outside`
+        if phi[k] < least:
+            phi[k] = 0.0
         kept += phi[k]
     for k in range(phi.shape[0]):
         if phi[k] > 0.0:
             phi[k] /= kept
-            extra[k] += count * phi[k]
-            word_mass[k] += count * phi[k]
+            extra[k] += np.float64(count) * phi[k]
+            word_mass[k] += np.float64(count) * phi[k]
             bits[k >> 6] |= np.int64(1) << np.int64(k & 63)
-    return count * entropy(phi)
+    return np.float64(count) * entropy(phi)
+
+
+@kernel
+def _kept_entropy(theta, rows, entries, first, last, kept, weights):
+    """As `exclusion.kept_entropy`, of all pairs of a chunk."""
+    total = 0.0
+    for e in range(first, last):
+        tile, pair, place = entries[e] >> 32, (entries[e] >> 24) & 255, entries[e] & 0xFFFFFF
+        for lane in range(TILE):
+            f = np.float64(kept[TILE * (e - first) + lane])
+            mass = np.float64(weights[pair] * theta[place + lane] * rows[tile + lane]) * f
+            total -= mass * log(max(f, 1e-300))
+    return total
 
 
 @kernel
@@ -137,6 +194,9 @@ def _sweep(shard, block, gamma, lambda_, phi_doc, rule, want_entropy, scratch, l
     partial, norms, weights = lists.partial, lists.norms, lists.weights
     x, factors, place, extra = lists.x, lists.factors, lists.place, lists.extra
     mass_of, edge_of, live = lists.mass, lists.edge, lists.live
+    mine, inverse, kept = lists.mine, lists.inverse, lists.kept
+    cvb0, excluding, leave_out = rule.cvb0, rule.leave_out != NONE, rule.leave_out
+    elsewhere = 0.0
     n_topics, width = gamma.shape[1], bits_width(lists.slot_of.shape[0])
     half = entries.shape[0] // 2
     all_factors = np.float32(0.0)
@@ -168,7 +228,7 @@ def _sweep(shard, block, gamma, lambda_, phi_doc, rule, want_entropy, scratch, l
         largest = np.float32(0.0)
         for a in range(n_live):
             largest = max(largest, gamma[d, own[a]] - rule.alpha[own[a]])
-        cut = min(largest * DOCUMENT_CUT, TOKENS_CUT)
+        cut = document_cut(largest, cvb0)
         rounding = rule.most_alpha * ROUNDING
         beyond = rule.most_alpha + rounding
         n_own = 0
@@ -218,6 +278,8 @@ def _sweep(shard, block, gamma, lambda_, phi_doc, rule, want_entropy, scratch, l
                     total[j] = 0.0
             slots[SLOT * slot + 4] |= np.int64(1) << np.int64(lane)
             theta[TILE * slot + lane] = factors[a]
+            if excluding:
+                mine[TILE * slot + lane] = np.float32(1.0) / x[a]
             document_factors += factors[a] * topic_factor[k]
         limit = outside / rule.tolerance
         edge_limit = document_factors / rule.tolerance
@@ -238,7 +300,23 @@ def _sweep(shard, block, gamma, lambda_, phi_doc, rule, want_entropy, scratch, l
                     table, width, lanes, rows, entries, following,
                 )  # fmt: skip
             dot_entries(theta, rows, entries, here, last, partial, n_pairs, norms)
+            if excluding:
+                for _ in range(STEPS):
+                    for c in range(n_pairs):
+                        amount = amount_of(pair_count[j + c], leave_out)
+                        weights[c] = amount / max(norms[c], LEAST_SUM)
+                    weigh_entries(
+                        theta, mine, rows, inverse, entries, here, last, weights, kept, partial,
+                        n_pairs, norms,
+                    )  # fmt: skip
             some = False
+            if cvb0:
+                for c in range(n_pairs):
+                    i, s = pair_word[j + c] - first_word, norms[c]
+                    beside = outside * mass_of[i] + document_factors * edge_of[i]
+                    # Over more topics there is less outside.
+                    beside = min(beside, rule.tolerance * s)
+                    elsewhere += np.float64(pair_count[j + c] * beside) / max(s + beside, LEAST_SUM)
             for c in range(n_pairs):
                 i = pair_word[j + c] - first_word
                 weights[c] = pair_count[j + c] / norms[c]
@@ -259,11 +337,16 @@ def _sweep(shard, block, gamma, lambda_, phi_doc, rule, want_entropy, scratch, l
                             more = np.zeros((n_words, n_topics))
                         part = _update_by_logs(
                             gamma[d], lambda_[word_row[first_word + i]],
-                            np.float64(pair_count[j + c]), rule, scratch.log_topic, live[d], extra,
+                            pair_count[j + c], rule, scratch.log_topic, live[d], extra,
                             more[i],
                         )  # fmt: skip
                     bound += part
-            mix_entries(theta, total, rows, entries, here, last, weights)
+            if excluding:
+                mix_kept_entries(theta, total, rows, entries, here, last, weights, kept)
+                if want_entropy:
+                    bound += _kept_entropy(theta, rows, entries, here, last, kept, weights)
+            else:
+                mix_entries(theta, total, rows, entries, here, last, weights)
             if want_entropy:
                 for c in range(n_pairs):
                     bound += np.float64(pair_count[j + c]) * log(np.float64(norms[c]))
@@ -293,6 +376,7 @@ def _sweep(shard, block, gamma, lambda_, phi_doc, rule, want_entropy, scratch, l
                     extra[k] = 0.0
                     gamma[d, k] = max(gamma[d, k] + (new - phi_doc[r, k]), rule.alpha[k] + new)
                     phi_doc[r, k] = new
+    lists.left_out[0] = elsewhere
     return bound, spill, more
 
 

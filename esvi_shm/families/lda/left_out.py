@@ -9,7 +9,14 @@ from typing import Any
 import numpy as np
 
 from esvi_shm.corpus.held import AnyCorpus
-from esvi_shm.families.lda.tiling import DOCUMENT_CUT, EDGE_CUT, ROUNDING, TOKENS_CUT, WORD_CUT
+from esvi_shm.families.lda.tiling import (
+    DOCUMENT_CUT,
+    EDGE_CUT,
+    ROUNDING,
+    TOKENS_CUT,
+    WORD_CUT,
+    least_concentrated,
+)
 
 #: Documents of the sample.
 SAMPLE = 100
@@ -101,11 +108,10 @@ def measure(
 
         in_word = beta * lives
         everything, few, more = beta @ theta, in_word @ (theta * own), in_word @ theta
-        of_word = _kept(in_word * theta, tolerance / lives.sum(axis=1, keepdims=True))
+        of_word = _kept(in_word * theta, tolerance, lives.sum(axis=1, keepdims=True))
         apart = edge * (theta[own] @ inverse_pi[own] + beyond * inverse_pi.sum())
-        placed = np.where(
-            apart > tolerance * more, _kept(beta * theta, tolerance / len(alpha)), of_word
-        )
+        over_all = _kept(beta * theta, tolerance, len(alpha))
+        placed = np.where(apart > tolerance * more, over_all, of_word)
         enough = beyond * in_word.sum(axis=1) + apart <= tolerance * few
         share = np.clip(1.0 - np.where(enough, few, placed) / everything, 0.0, None)
         tokens += float(counts.sum())
@@ -119,7 +125,11 @@ def measure(
     }
 
 
-def _kept(products: np.ndarray, least: Any) -> np.ndarray:
-    """Sum over topics of those that are not below a share of it."""
+def _kept(products: np.ndarray, tolerance: float, n_topics: Any) -> np.ndarray:
+    """Sum over topics of those that a pair keeps of so many, see `active`."""
     sums = products.sum(axis=1, keepdims=True)
-    return np.where(products >= least * sums, products, 0.0).sum(axis=1)
+    above, more = (
+        np.where(products >= least * sums, products, 0.0).sum(axis=1)
+        for least in (tolerance, tolerance / n_topics)
+    )
+    return np.where(above >= least_concentrated(tolerance) * sums[:, 0], above, more)

@@ -92,13 +92,9 @@ def without_effect(config: FitConfig) -> list[tuple[Any, ...]]:
         name = ParameterName("learn_priors")
         found.append((text, name, config.learn_priors, settled, n_passes))
     if config.dense_passes is not None:
-        for other, value, takes_it in (
-            ("storage", config.storage, config.storage in (None, "margins")),
-            ("inference", config.inference, config.inference != "cvb0"),
-        ):
-            if not takes_it:
-                names = ParameterName("dense_passes"), ParameterName(other)
-                found.append(("%s has no effect with %s %s", *names, value))
+        if config.storage not in (None, "margins"):
+            names = ParameterName("dense_passes"), ParameterName("storage")
+            found.append(("%s has no effect with %s %s", *names, config.storage))
     if config.storage != "topk":
         for name, default in (("topk", None), ("residual", RESIDUALS[0])):
             if getattr(config, name) != default:

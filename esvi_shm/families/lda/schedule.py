@@ -31,6 +31,11 @@ CVB0_POWER = 0.9
 MOST_NOISE_PASSES, VB_NOISE_PASSES = 60, 15
 #: Share of a pair's tokens that may go to topics outside of its active sets (`active`), at most.
 TOLERANCE = 1e-3
+#: From so many topics on active sets are used where `dense_passes` says nothing, after so many
+#: passes; below it all topics take less time (`bench/RESULTS.md`).
+ACTIVE_TOPICS, DENSE_PASSES = 512, 20
+#: Under cvb0: that over its tokens inside.
+CVB0_TOLERANCE = 10.0
 
 
 class Schedule:
@@ -75,7 +80,13 @@ class Schedule:
             self.noise_passes = config.noise_passes
         if config.noise == 0.0:
             self.noise_passes = 0
-        self.dense_passes = config.dense_passes
+        self.chooses = (
+            config.dense_passes is None
+            and config.n_topics >= ACTIVE_TOPICS
+            and config.storage in (None, "margins")
+            and config.axis == "words"
+        )
+        self.dense_passes = DENSE_PASSES if self.chooses else config.dense_passes
 
     def cvb0(self, pass_: int) -> bool:
         """Whether E(x) = x in a pass (from 0)."""
@@ -103,11 +114,12 @@ class Schedule:
     def tolerance(self, pass_: int) -> float:
         """What a pair may leave outside of its active topics in a pass (from 0); 0: all are active.
 
-        Under cvb0 all are: there a topic without tokens still has the factor alpha.
+        Under cvb0 a topic without tokens still has the factor alpha, so much is outside; only
+        where nearly all is, more topics are looked at.
         """
-        if self.dense_passes is None or pass_ < self.dense_passes or self.cvb0(pass_):
+        if self.dense_passes is None or pass_ < self.dense_passes:
             return 0.0
-        return TOLERANCE
+        return CVB0_TOLERANCE if self.cvb0(pass_) else TOLERANCE
 
     def rule(self, pass_: int) -> tuple[bool, float, float]:
         """What a pass (from 0) is made by: cvb0, which says what is left out too; power; noise."""

@@ -18,6 +18,7 @@ from numba.extending import register_jitable
 
 from esvi_shm.compile import kernel
 from esvi_shm.families.lda.cut import Sizes
+from esvi_shm.families.lda.exclusion import NONE
 from esvi_shm.families.lda.noise import add_noise
 from esvi_shm.families.lda.update import row_factors_into
 from esvi_shm.shared.table import ArraySpec
@@ -46,6 +47,18 @@ ROUNDING = np.float32(4e-6)
 #: A word is in all topics where the factor of one that it has no tokens in is above this share of
 #: its factors' sum: with a large eta.
 EDGE_CUT = np.float32(1e-6)
+#: A pair that is updated over more topics than its document lives in leaves out those below the
+#: tolerance each, where together they are at most this many times the tolerance: the document of a
+#: word of 2,000 topics else has a millionth of a token in each, and its list is as long (NIPS,
+#: 8192 topics: 2,000 topics a document, and no more than 6 with a hundredth of a token).
+SCATTERED = 10.0
+#: Under cvb0 a topic without tokens still has the factor alpha, and a document has a little of
+#: every topic: a fifth of its tokens lie in topics of less than half a token (AP, 256 topics, 50
+#: passes), and what the fit ends with is as good without them (`bench/RESULTS.md`).
+CVB0_DOCUMENT_CUT, CVB0_TOKENS_CUT = np.float32(0.1), np.float32(0.2)
+CVB0_WORD_CUT, CVB0_WORD_TOKENS_CUT = np.float32(0.1), np.float32(0.02)
+#: A pair that is updated over more topics, and its tolerance under cvb0: see `placing`.
+CVB0_PLACED = np.float32(0.1)
 #: Documents from which the order of topics is found, at most.
 ORDER_DOCUMENTS = 8192
 
@@ -77,6 +90,13 @@ class Lists(NamedTuple):
     norms: np.ndarray  # float32 (16,): s of a chunk's pairs
     weights: np.ndarray  # float32 (16,): count / s
     extra: np.ndarray  # float64 (K,): what pairs done over more topics add to a document
+    left_out: np.ndarray  # float64 (1,): tokens of a visit outside of its active sets, at most
+    # Where a pair's own share is left out of the counts, else (1,); f as in `exclusion`:
+    inverse: np.ndarray  # float32 (8 (T words + 1),): 1 / lambda of the words' tiles
+    mine: np.ndarray  # float32 (8 T,): 1 / gamma of the document by slot
+    kept: np.ndarray  # float32 (8 (16 T + 1),): f by entry of a chunk
+    products: np.ndarray  # float32 (n + 16,): theta beta, and f, of a pair over more topics
+    shares: np.ndarray  # float32 (n + 16,)
 
 
 @register_jitable
@@ -85,10 +105,38 @@ def bits_width(n: int) -> int:
     return -(-n // 64)
 
 
-def word_bytes(n_topics: int) -> int:
+@register_jitable
+def least_concentrated(tolerance: float) -> float:
+    """The share of a pair that topics above the tolerance must have, for the others to be left."""
+    return max(1.0 - SCATTERED * tolerance, 0.5)
+
+
+@register_jitable
+def document_cut(largest, cvb0):
+    """Tokens from which on a topic is one of a document's, by its largest topic."""
+    if cvb0:
+        return min(largest * CVB0_DOCUMENT_CUT, CVB0_TOKENS_CUT)
+    return min(largest * DOCUMENT_CUT, TOKENS_CUT)
+
+
+@register_jitable
+def word_cut(largest, cvb0):
+    """Tokens from which on a topic is one of a word's, by its largest topic."""
+    if cvb0:
+        return min(largest * CVB0_WORD_CUT, CVB0_WORD_TOKENS_CUT)
+    return largest * WORD_CUT
+
+
+@register_jitable
+def placing(tolerance, cvb0):
+    """The tolerance by which a pair that is updated over more topics leaves some out again."""
+    return CVB0_PLACED if cvb0 else tolerance
+
+
+def word_bytes(n_topics: int, leaves_out: bool) -> int:
     """Bytes of tiles for each word of a block, at most: what is not used is not touched."""
     n = n_tiles(n_topics)
-    return n * (2 * TILE * 4 + 1) + 16 * bits_width(n) + 8
+    return n * ((3 if leaves_out else 2) * TILE * 4 + 1) + 16 * bits_width(n) + 8
 
 
 def document_bytes(n_topics: int) -> int:
@@ -100,18 +148,28 @@ def specs(sizes: Sizes, n_topics: int) -> list[ArraySpec]:
     """The shared arrays of active sets."""
     V, B = sizes.n_words, sizes.n_blocks
     owner, everyone = "the owner of the row's block", "the owner; everyone while no block is out"
+    worker, home = "worker p its row, at the end of a visit", "home, at the end"
     return [
         ArraySpec(
             "live_topics", (V, bits_width(n_topics)), np.int64, owner, everyone,
             "a bit for each topic, by row: not set where lambda_ is at its prior",
         ),
+        ArraySpec(
+            "cvb0_left_out", (sizes.n_workers, B), np.float64, worker, home,
+            "tokens outside of the active sets in the last visit by cvb0, at most",
+        ),
+        ArraySpec(
+            "active_visits", (sizes.n_workers,), np.int64, worker, home,
+            "how many of the worker's visits were over active sets",
+        ),
         ArraySpec("knows_live", (B,), np.bool_, owner, everyone, "whether live_topics holds"),
     ]  # fmt: skip
 
 
-def make_lists(most_words: int, n_documents: int, n_topics: int) -> Lists:
+def make_lists(most_words: int, n_documents: int, n_topics: int, leaves_out: bool) -> Lists:
     """Lists for blocks of up to `most_words` words, where any topic may be anywhere."""
     n, tiles = padded(n_topics) + LANES, n_tiles(n_topics)
+    own_share = TILE * tiles if leaves_out else 0
     order = np.full(TILE * tiles, -1, np.int32)
     order[:n_topics] = np.arange(n_topics)
     return Lists(
@@ -137,6 +195,12 @@ def make_lists(most_words: int, n_documents: int, n_topics: int) -> Lists:
         norms=np.zeros(CHUNK, np.float32),
         weights=np.zeros(CHUNK, np.float32),
         extra=np.zeros(n_topics),
+        left_out=np.zeros(1),
+        inverse=aligned(own_share * most_words + TILE),
+        mine=aligned(own_share + 1),
+        kept=aligned(own_share * CHUNK + TILE),
+        products=np.zeros(n, np.float32),
+        shares=np.ones(n, np.float32),
     )
 
 
@@ -148,6 +212,22 @@ def find_live_documents(gamma, alpha, most_alpha, live):
 
 
 @kernel
+def mean_topics(gamma, alpha, cvb0):
+    """How many topics a document lives in, on average over at most `ORDER_DOCUMENTS` documents."""
+    step = max(1, -(-gamma.shape[0] // ORDER_DOCUMENTS))
+    n, n_sampled = 0, 0
+    for d in range(0, gamma.shape[0], step):
+        largest = np.float32(0.0)
+        for k in range(gamma.shape[1]):
+            largest = max(largest, gamma[d, k] - alpha[k])
+        cut = document_cut(largest, cvb0)
+        for k in range(gamma.shape[1]):
+            n += gamma[d, k] - alpha[k] >= cut
+        n_sampled += 1
+    return n / max(n_sampled, 1)
+
+
+@kernel
 def find_live_words(first, last, lambda_, eta, live):
     """Which topics the words of rows `first` to `last` - 1 may live in, by one look at lambda."""
     zeros = np.zeros(lambda_.shape[1], np.float32)
@@ -156,7 +236,7 @@ def find_live_words(first, last, lambda_, eta, live):
 
 
 @kernel
-def order_topics(gamma, alpha, live, order, place):
+def order_topics(gamma, alpha, live, cvb0, order, place):
     """Put topics that live in the same documents into the same tile, one tile after the other.
 
     A tile begins with the topic of the most documents that is left, and takes seven times the one
@@ -168,6 +248,7 @@ def order_topics(gamma, alpha, live, order, place):
     gamma : float32 array, shape (D, K)
     alpha : float32 array, shape (K,)
     live : int64 array, shape (D, ceil(K / 64))
+    cvb0 : bool
     order, place : int32 arrays
         Written, as in `Lists`.
     """
@@ -190,7 +271,7 @@ def order_topics(gamma, alpha, live, order, place):
             topics = more
         for j in range(n_live):
             k = listed[j]
-            if gamma[d, k] - alpha[k] >= min(largest * DOCUMENT_CUT, TOKENS_CUT):
+            if gamma[d, k] - alpha[k] >= document_cut(largest, cvb0):
                 topics[n] = k
                 of_topic[k + 1] += 1
                 n += 1
@@ -241,6 +322,7 @@ def list_words(shard, block, lambda_, phi_word, rule, topic_factor, live, lists,
     What this shard has put into topics that the word no longer lives in is taken back.
     """
     word_row, rows, lanes, table = shard.word_row, lists.rows, lists.lanes, lists.table
+    excluding, inverse = rule.leave_out != NONE, lists.inverse
     first, last = shard.block_word_ptr[block], shard.block_word_ptr[block + 1]
     n_topics, width = lambda_.shape[1], bits_width(lists.slot_of.shape[0])
     x, factors, place, eta = lists.x, lists.factors, lists.place, rule.eta
@@ -264,7 +346,7 @@ def list_words(shard, block, lambda_, phi_word, rule, topic_factor, live, lists,
         for j in range(n_live):
             largest = max(largest, lambda_[word, listed[j]] - prior)
         rounding = prior * ROUNDING
-        cut = max(largest * WORD_CUT, rounding)
+        cut = max(word_cut(largest, rule.cvb0), rounding)
         n = 0
         for j in range(n_live):
             k = listed[j]
@@ -290,7 +372,7 @@ def list_words(shard, block, lambda_, phi_word, rule, topic_factor, live, lists,
                 factors[j] *= topic_factor[listed[j]]
                 mass += factors[j]
         # With few tokens float32 cannot tell them from the prior.
-        if n == 0 or edge > EDGE_CUT * mass:
+        if n == 0 or (edge > EDGE_CUT * mass and not rule.cvb0):
             n = n_topics
             for k in range(n_topics):
                 listed[k] = k
@@ -324,6 +406,8 @@ def list_words(shard, block, lambda_, phi_word, rule, topic_factor, live, lists,
             t = base + popcount(mask & below)
             rows[2 * TILE * t + lane] = factors[j]
             lanes[t] |= np.uint8(1) << np.uint8(lane)
+            if excluding:
+                inverse[TILE * t + lane] = np.float32(1.0) / x[j]
     return tile
 
 

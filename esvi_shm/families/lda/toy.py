@@ -9,6 +9,7 @@ from esvi_shm import families
 from esvi_shm.config import FitConfig, GivenTopics
 from esvi_shm.corpus.corpus import Corpus
 from esvi_shm.families.lda.cut import Cut
+from esvi_shm.families.lda.schedule import Schedule
 
 
 def toy(config: FitConfig) -> tuple[Corpus, FitConfig, Sequence[int]]:
@@ -31,7 +32,7 @@ def toy(config: FitConfig) -> tuple[Corpus, FitConfig, Sequence[int]]:
     )  # fmt: skip
     # Whatever comes only after some passes comes now.
     small = replace(small, cvb0_passes=0, temper_passes=0)
-    if config.dense_passes is not None:
+    if Schedule(config).dense_passes is not None:
         small = replace(small, dense_passes=0)
     # Rests of each kind: the first of those with a number, and the first of the others.
     others = families.find(config.family)(

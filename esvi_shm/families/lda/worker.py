@@ -29,6 +29,10 @@ if TYPE_CHECKING:
 
 #: Passes after which a worker orders its topics anew, see `tiling`.
 ORDER_PASSES = 20
+#: Where the fit chooses: active sets cost less than all topics if documents live in at most this
+#: share of them, on average (see `bench/RESULTS.md`); where they do not, it looks again after so
+#: many passes. Counted, not timed, so that the same seed gives the same numbers.
+ACTIVE_SHARE, LOOK_PASSES = 1 / 8, 5
 
 
 def find_storage(name: str | None) -> ModuleType:
@@ -63,6 +67,7 @@ class Worker:
         self.most_words = int(np.diff(self.shard.block_word_ptr).max(initial=0))
         self.lists: tiling.Lists | None = None  # made when they are needed
         self.knows_live, self.order_after = False, 0
+        self.uses_active, self.look_after = False, 0
         self.scratch = make_scratch(
             most_words=self.most_words,
             most_pairs=int(np.diff(self.shard.row_ptr).max(initial=0)),
@@ -79,12 +84,23 @@ class Worker:
     def visit(self, block: int, pass_: int, want_entropy: bool) -> None:
         self._take_rule_of(pass_)
         tolerance = self.model.schedule.tolerance(pass_) if self.storage is margins else 0.0
-        if tolerance:
+        if tolerance and self._pays(pass_):
             self._visit_active(block, pass_, tolerance, want_entropy)
         else:
             self._visit(
                 block, given=False, frozen=False, want_words=True, want_entropy=want_entropy
             )
+
+    def _pays(self, pass_: int) -> bool:
+        """Whether active sets are to be used from a pass on: if asked for, or if they cost less."""
+        if not self.model.schedule.chooses:
+            return True
+        if not self.uses_active and pass_ >= self.look_after:
+            rule, n_topics = self.rule, self.model.config.n_topics
+            mean = tiling.mean_topics(self.gamma, rule.alpha, rule.cvb0)
+            self.uses_active = mean <= ACTIVE_SHARE * n_topics
+            self.look_after = pass_ + LOOK_PASSES
+        return self.uses_active
 
     def visit_together(self, blocks: Sequence[int], pass_: int) -> None:
         self._take_rule_of(pass_)
@@ -115,7 +131,9 @@ class Worker:
     def _visit_active(self, block: int, pass_: int, tolerance: float, want_entropy: bool) -> None:
         if self.lists is None:
             n_topics, n_documents = self.model.config.n_topics, len(self.gamma)
-            self.lists = tiling.make_lists(self.most_words, n_documents, n_topics)
+            self.lists = tiling.make_lists(
+                self.most_words, n_documents, n_topics, self.model.schedule.leaves_out
+            )
         rule = self.rule = self.rule._replace(tolerance=np.float32(tolerance))
         live, lambda_ = self.shared["live_topics"], self.shared["lambda_"]
         if not self.knows_live:
@@ -127,7 +145,7 @@ class Worker:
             self.shared["knows_live"][block] = True
         if pass_ >= self.order_after:
             order, place = self.lists.order, self.lists.place
-            tiling.order_topics(self.gamma, rule.alpha, self.lists.live, order, place)
+            tiling.order_topics(self.gamma, rule.alpha, self.lists.live, rule.cvb0, order, place)
             self.order_after = pass_ + ORDER_PASSES
         value = active.visit(
             self.shard,
@@ -144,6 +162,9 @@ class Worker:
             self.lists,
         )
         self.shared["entropy"][self.worker, block] = value if want_entropy else np.nan
+        self.shared["active_visits"][self.worker] += 1
+        if rule.cvb0:
+            self.shared["cvb0_left_out"][self.worker, block] = self.lists.left_out[0]
 
     def _visit(
         self, block: int, given: bool, frozen: bool, want_words: bool, want_entropy: bool
@@ -228,6 +249,7 @@ class Worker:
     def _unfold(self) -> None:
         # As before the first pass: this may be another start, after passes of the one before.
         self.rule = self._rule_of_now()
+        self.uses_active, self.look_after, self.order_after = False, 0, 0
         self._set_uniform(given=True)
 
     def _unfold_again(self) -> None:

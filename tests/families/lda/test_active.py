@@ -1,5 +1,7 @@
 """Active sets: visits over the topics of document and word, against the same in NumPy."""
 
+from functools import partial
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -7,24 +9,55 @@ from hypothesis import strategies as st
 from scipy.special import digamma
 
 from esvi_shm.config import FitConfig
-from esvi_shm.families.lda import tiling
+from esvi_shm.families.lda import exclusion, schedule, tiling
 from esvi_shm.families.lda.schedule import Schedule
 from esvi_shm.families.lda.update import FLUSH_ROWS
 from tests.families.lda.play import assert_sums_hold, bound_noise, cases, look, play
 from tests.families.lda.test_invariants import assert_within_priors
-from tests.naive import responsibilities
+from tests.naive import left_out
 
 
-def factors_of(x):
+def factors_of(x, rule):
     """E of a row relative to its largest; what `exp_digamma_row` takes for 0 is 0."""
-    logs = digamma(x)
+    logs = rule.power * (np.log(x) if rule.cvb0 else digamma(x))
     factors = np.exp(logs - logs.max())
     return np.where(factors < 1e-19, 0.0, factors)
 
 
+def cuts(largest, cvb0):
+    """Tokens from which on a topic is a document's, and a word's."""
+    if cvb0:
+        return min(0.1 * largest, 0.2), min(0.1 * largest, 0.02)
+    return min(1e-3 * largest, 0.02), 1e-5 * largest
+
+
+def placed(phi, topics, tolerance):
+    """phi of a pair over more topics, without those that are negligible."""
+    above = phi >= tolerance
+    enough = phi[above].sum() >= max(1 - tiling.SCATTERED * tolerance, 0.5)
+    phi = np.where(above if enough else phi >= tolerance / topics.sum(), phi, 0.0)
+    return phi / phi.sum()
+
+
+def restricted(gamma, lambda_, log_pi, rule, count, factors, topics):
+    """phi of a pair over some topics, and the sum of their factors with what is left out."""
+    logs = np.log if rule.cvb0 else digamma
+    w = np.where(topics, np.exp(rule.power * (logs(gamma) + logs(lambda_)) - log_pi), 0.0)
+    amount = float(left_out(np.array(count), exclusion.CHOICES[rule.leave_out]))
+    f, s = np.ones_like(w), w.sum()
+    for _ in range(exclusion.STEPS if amount else 0):
+        f = 1 / (1 + amount * w / s * (1 / gamma + 1 / lambda_))
+        s = (w * f).sum()
+    return w * f / s, (factors * f)[topics].sum()
+
+
 def visit_naively(fit, counts, block, tolerance):
-    """What `active.visit` leads to in a fit of one worker: margins, gamma, lambda, entropy."""
-    seen = look(fit, counts)
+    """What `active.visit` leads to in a fit of one worker.
+
+    Margins, gamma, lambda, entropy, tokens outside at most; and how many pairs were updated over
+    few, more and all topics.
+    """
+    seen, rule = look(fit, counts), fit.workers[0].rule
     alpha, eta = (fit.shared[name] for name in ("alpha", "eta"))
     rows = slice(*fit.corpus_arrays["block_bounds"][block : block + 2])
     words = fit.corpus_arrays["word_ids"][rows]
@@ -32,19 +65,21 @@ def visit_naively(fit, counts, block, tolerance):
     gamma, lambda_ = seen.gamma.copy(), seen.lambda_.copy()
     phi_doc, phi_word = seen.phi_doc.copy(), seen.phi_word.copy()
     pi = lambda_.sum(axis=0)
-    inverse_pi = np.exp(digamma(pi).min() - digamma(pi))
+    log_pi = rule.power * (np.log(pi) if rule.cvb0 else digamma(pi))
+    inverse_pi = np.exp(log_pi.min() - log_pi)
     lives, beta, edge = {}, {}, {}
     for v, prior in zip(words, eta, strict=True):
         above = lambda_[v] - prior
-        lives[v] = above > tiling.WORD_CUT * above.max()
+        lives[v] = (above >= cuts(above.max(), rule.cvb0)[1]) & (above > tiling.ROUNDING * prior)
         left = np.where(lives[v], 0.0, phi_word[0, v])
         lambda_[v] -= left
         phi_word[0, v] -= left
-        *row, edge[v] = factors_of(np.append(lambda_[v], prior))
+        *row, edge[v] = factors_of(np.append(lambda_[v], prior), rule)
         beta[v] = np.array(row) * inverse_pi
-        if lives[v].all() or edge[v] > tiling.EDGE_CUT * beta[v][lives[v]].sum():
+        most = np.inf if rule.cvb0 else tiling.EDGE_CUT * beta[v][lives[v]].sum()
+        if lives[v].all() or not lives[v].any() or edge[v] > most:
             lives[v], edge[v] = np.ones_like(lives[v]), 0.0
-    start, entropy = lambda_.copy(), 0.0
+    start, entropy, outside = lambda_.copy(), 0.0, 0.0
     new_word = np.zeros_like(phi_word[0])
     ways = [0, 0, 0]
     for d in range(len(counts)):
@@ -52,27 +87,29 @@ def visit_naively(fit, counts, block, tolerance):
         if not present:
             continue
         above = gamma[d] - alpha
-        own = above > min(tiling.DOCUMENT_CUT * above.max(), tiling.TOKENS_CUT)
+        own = above >= cuts(above.max(), rule.cvb0)[0]
         left = np.where(own, 0.0, phi_doc[d, block])
         gamma[d] -= left
         phi_doc[d, block] -= left
-        all_phi = responsibilities(gamma[d], start[present], pi)
         new = np.zeros(len(alpha))
-        *theta, beyond = factors_of(np.append(gamma[d], max([alpha.max(), *gamma[d][~own]])))
+        *theta, beyond = factors_of(np.append(gamma[d], max([alpha.max(), *gamma[d][~own]])), rule)
         theta, beyond = np.array(theta), 0.0 if own.all() else beyond
-        for v, phi in zip(present, all_phi, strict=True):
+        for v in present:
+            over = partial(restricted, gamma[d], start[v], log_pi, rule, counts[d, v])
+            factors = theta * beta[v]
             all_left_out = edge[v] * (theta[own] @ inverse_pi[own] + beyond * inverse_pi.sum())
             topics, way = lives[v] & own, 0
-            left_out = beyond * beta[v][lives[v]].sum() + all_left_out
-            if left_out > tolerance * (theta * beta[v])[topics].sum():
+            beside = beyond * beta[v][lives[v]].sum() + all_left_out
+            phi, s = over(factors, topics) if topics.any() else (None, 0.0)
+            outside += counts[d, v] * min(beside / (s + beside), tolerance / (1 + tolerance))
+            if beside > tolerance * s:
                 topics, way = lives[v], 1
-                if all_left_out > tolerance * (theta * beta[v])[topics].sum():
+                phi, s = over(factors, topics)
+                if all_left_out > tolerance * s:
                     topics, way = np.ones_like(own), 2
+                    phi, s = over(factors, topics)
+                phi = placed(phi, topics, 0.1 if rule.cvb0 else tolerance)
             ways[way] += 1
-            phi = np.where(topics, phi, 0.0) / phi[topics].sum()
-            if way > 0:
-                phi = np.where(phi < tolerance / topics.sum(), 0.0, phi)
-                phi /= phi.sum()
             new += counts[d, v] * phi
             new_word[v] += counts[d, v] * phi
             entropy -= counts[d, v] * float(np.sum(phi[phi > 0] * np.log(phi[phi > 0])))
@@ -80,7 +117,7 @@ def visit_naively(fit, counts, block, tolerance):
         phi_doc[d, block] = new
     lambda_[words] += new_word[words] - phi_word[0, words]
     phi_word[0, words] = new_word[words]
-    return (gamma, lambda_, phi_doc, phi_word, entropy), ways
+    return (gamma, lambda_, phi_doc, phi_word, entropy, outside), ways
 
 
 def poisson(seed, shape=(12, 15)):
@@ -93,6 +130,7 @@ def poisson(seed, shape=(12, 15)):
 def assert_visits_are_naive(fit, counts, tolerance):
     """Visit each block; returns how many pairs were updated over few, more and all topics."""
     ways = np.zeros(3, int)
+    fit.workers[0]._take_rule_of(fit.passes)
     for block in range(fit.sizes.n_blocks):
         expected, of_block = visit_naively(fit, counts, block, tolerance)
         ways += of_block
@@ -106,6 +144,9 @@ def assert_visits_are_naive(fit, counts, tolerance):
         assert fit.shared["entropy"][0, block] == pytest.approx(
             expected[4], rel=1e-3, abs=1e-3 * float(1 + counts.sum())
         )
+        if fit.workers[0].rule.cvb0:
+            found = fit.shared["cvb0_left_out"][0, block]
+            assert found == pytest.approx(expected[5], rel=1e-3, abs=1e-3)
     return ways
 
 
@@ -122,6 +163,28 @@ def test_a_visit_is_the_naive_one(seed, n_topics, tolerance, alpha, eta):
     fit = play(
         counts, n_topics=n_topics, n_blocks=2, alpha=alpha, eta=eta, seed=seed, dense_passes=2
     )
+    for _ in range(3):
+        fit.run_pass()
+    fit.bound()
+    assert_visits_are_naive(fit, counts, tolerance)
+
+
+@settings(max_examples=20)
+@given(
+    seed=st.integers(0, 2**32 - 1),
+    n_topics=st.sampled_from([1, 2, 9, 60, 600]),
+    tolerance=st.sampled_from([0.1, 1.0, 10.0]),
+    alpha=st.sampled_from([0.02, 0.1, 1.0]),
+    eta=st.sampled_from([0.01, 0.5]),
+    power=st.sampled_from([0.8, 1.0]),
+    leave_out=st.sampled_from(exclusion.CHOICES),
+)
+def test_a_visit_by_cvb0_is_the_naive_one(seed, n_topics, tolerance, alpha, eta, power, leave_out):
+    counts = poisson(seed)
+    fit = play(
+        counts, n_topics=n_topics, n_blocks=2, alpha=alpha, eta=eta, seed=seed, dense_passes=2,
+        inference="cvb0", leave_out=leave_out, power=power, temper_passes=0,
+    )  # fmt: skip
     for _ in range(3):
         fit.run_pass()
     fit.bound()
@@ -180,7 +243,7 @@ def test_topics_of_the_same_documents_share_a_tile():
     alpha, live = np.full(40, 0.1, np.float32), np.zeros((50, 1), np.int64)
     order, place = np.full(40, -1, np.int32), np.zeros(40, np.int32)
     tiling.find_live_documents(gamma, alpha, alpha[0], live)
-    tiling.order_topics(gamma, alpha, live, order, place)
+    tiling.order_topics(gamma, alpha, live, False, order, place)
     np.testing.assert_array_equal(np.sort(order), np.arange(40))
     np.testing.assert_array_equal(order[place], np.arange(40))
     assert all(len(set(tile % 5)) == 1 for tile in order.reshape(-1, 8))
@@ -290,12 +353,42 @@ def test_counts_below_the_resolution_of_the_priors_are_placed(n_topics, prior):
         assert np.isfinite(fit.bound()).all()
 
 
+def test_many_topics_are_active_of_themselves_where_documents_live_in_few():
+    """After `DENSE_PASSES`, and looked at again; the same numbers as where that is asked for."""
+    counts = simulated(n_documents=30)
+    options = {"n_topics": schedule.ACTIVE_TOPICS, "n_blocks": 2, "alpha": 0.01, "n_passes": 40}
+    chosen, asked = (play(counts, **options, **more) for more in (
+        {}, {"dense_passes": schedule.DENSE_PASSES}
+    ))  # fmt: skip
+    for n in range(schedule.DENSE_PASSES + 2):
+        assert chosen.shared["active_visits"][0] == 2 * max(n - schedule.DENSE_PASSES, 0)
+        chosen.run_pass()
+        asked.run_pass()
+    np.testing.assert_array_equal(chosen.gamma, asked.gamma)
+    # Under a large alpha every document lives in all topics.
+    spread = play(counts, **{**options, "alpha": 20.0, "inference": "cvb0"})
+    worker, spread.passes = spread.workers[0], schedule.DENSE_PASSES
+    spread.run_pass()
+    assert not worker.uses_active and worker.lists is None
+    for _ in range(2):  # as if they had come down to one
+        for gamma in (arrays["gamma"] for arrays in spread.shards):
+            gamma[:, 1:] = 20.0
+        worker._pays(spread.passes)
+        assert worker.uses_active == (spread.passes > schedule.DENSE_PASSES + 1)
+        spread.passes = schedule.DENSE_PASSES + 5
+    few = FitConfig(n_topics=schedule.ACTIVE_TOPICS - 1)
+    assert Schedule(few).dense_passes is None
+    for changes in ({"storage": "topk"}, {"storage": "full"}, {"axis": "topics"}):
+        config = FitConfig(n_topics=schedule.ACTIVE_TOPICS, **changes)
+        assert Schedule(config).dense_passes is None
+
+
 def test_which_passes_are_dense():
     def tolerances(**options):
-        schedule = Schedule(FitConfig(n_passes=6, **options))
-        return [schedule.tolerance(n) > 0 for n in range(6)]
+        passes = Schedule(FitConfig(n_passes=6, **options))
+        return [passes.tolerance(n) > 0 for n in range(6)]
 
     assert tolerances(inference="vb") == [False] * 6
     assert tolerances(inference="vb", dense_passes=2) == [False] * 2 + [True] * 4
-    assert tolerances(inference="cvb0", dense_passes=2) == [False] * 6
-    assert tolerances(inference="anneal", cvb0_passes=4, dense_passes=2) == [False] * 4 + [True] * 2
+    assert tolerances(inference="cvb0", dense_passes=2) == [False] * 2 + [True] * 4
+    assert tolerances(inference="anneal", cvb0_passes=4, dense_passes=2) == [False] * 2 + [True] * 4

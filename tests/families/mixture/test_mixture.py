@@ -34,7 +34,9 @@ def test_it_ends_where_batch_inference_ends():
     z = responsibilities(fit).astype(float)
     reference, bound = naive.diagonal_batch(x, z, *prior_of(fit), 1 / 3, 400)
     found = bounds(fit, 400)
-    np.testing.assert_allclose(responsibilities(fit), reference, atol=2e-3)
+    # A merge of two goes into either one: they are told apart by their points.
+    by_size = [z[:, np.argsort(z.sum(axis=0))] for z in (responsibilities(fit), reference)]
+    np.testing.assert_allclose(*by_size, atol=2e-3)
     assert found[-1] == pytest.approx(bound, rel=1e-6)
 
 
@@ -234,8 +236,10 @@ def test_a_torn_block_is_not_read():
     versions[0] = 5  # its owner is writing
     assert kernels.copy_block(versions, 0, columns, theta, buffer, own, 4) == -1
     assert (own == 0).all()
-    kernels.publish(versions, 0, columns, 2 * theta, theta)
+    mine = np.zeros((3, 2), np.float32)
+    kernels.publish(versions, 0, columns, np.full(2, 2.0), np.full((2, 2), 2.0), theta, mine)
     assert versions[0] == 7
+    assert (mine == 2).all()
     versions[0] = 8
     assert kernels.copy_block(versions, 0, columns, theta, buffer, own, 4) == 8
     assert (own == 2).all()
