@@ -72,7 +72,7 @@ def test_other_words_are_aligned_and_counted():
 
 @pytest.mark.parametrize("share", [0.0, 1.0, -0.1, 1.5, np.nan, np.inf, 3, True])
 def test_a_share_lies_between_0_and_1(share):
-    with pytest.raises(ParameterError, match=r"holdout as a share .* must lie in \(0, 1\), got"):
+    with pytest.raises(ParameterError, match=r"holdout as a share must lie in \(0, 1\), got"):
         set_aside(CORPUS, share, seed=0)
 
 
