@@ -143,9 +143,9 @@ def _scale(points: Points, options: MixtureOptions, variance: np.ndarray) -> np.
     if form == "diag":
         # As scikit-learn's numpy.cov: divided by N - 1.
         return np.maximum(variance, floor) * points.n_points / max(points.n_points - 1, 1)
-    covariance = np.atleast_2d(np.cov(np.asarray(points.values, np.float64).T))
-    if points.n_points == 1:
-        covariance = np.zeros((D, D))
+    covariance = np.zeros((D, D))
+    if points.n_points > 1:
+        covariance = np.atleast_2d(np.cov(np.asarray(points.values, np.float64).T))
     values, vectors = np.linalg.eigh(covariance)
     if values[0] < floor * LEAST_VARIANCE:  # singular: some features say the same
         values = np.maximum(values, floor)
