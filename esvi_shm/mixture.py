@@ -153,8 +153,17 @@ class FittedMixture:
             raise CorpusError(given.name, f"{rule}, got {given.n_features}")
         self._check_points(given, self.options)
         step = max(1, _TILE // max(self._theta.shape))
-        parts = [given.values[at : at + step] for at in range(0, given.n_points, step)]
-        return np.concatenate([say(self._scores(part), part) for part in parts])
+        found = []
+        for first in range(0, given.n_points, step):
+            part = given.values[first : first + step]
+            with np.errstate(over="ignore", invalid="ignore"):
+                u = self._scores(part)
+            lost = ~np.isfinite(u).all(axis=1)
+            if lost.any():
+                rule = "must lie nearer to the components: its scores overflow"
+                raise CorpusError(given.name, f"row {first + int(np.argmax(lost))} {rule}")
+            found.append(say(u, part))
+        return np.concatenate(found)
 
     def predict_proba(self, points: Any) -> np.ndarray:
         """Responsibilities of the components for each point, float64, shape (N, K)."""

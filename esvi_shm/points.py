@@ -176,6 +176,10 @@ def _sparse(given: Any, name: str) -> Points:
         raise CorpusError(name, f"must have two dimensions, got shape {given.shape}")
     _check_sizes(given.shape, name)
     matrix = scipy.sparse.csr_matrix(given)
+    wrong = (matrix.indices < 0) | (matrix.indices >= matrix.shape[1])
+    if wrong.any():
+        rule = f"columns of a sparse matrix must lie between 0 and {matrix.shape[1] - 1}"
+        raise CorpusError(name, f"{rule}, got {int(matrix.indices[np.argmax(wrong)])}")
     matrix = scipy.sparse.csr_matrix(
         (_real(matrix.data, name), matrix.indices, matrix.indptr), shape=matrix.shape
     )

@@ -179,9 +179,10 @@ def test_the_benchmark_of_mixtures_runs(tmp_path, capsys):
     x = np.repeat(np.eye(3), 20, axis=0) * 6 + random.normal(size=(60, 3))
     np.savez(tmp_path / "gmm_tiny.npz", X=np.column_stack([x, np.ones(60)]))
     options = ["--components=4", "--iterations=3", "--passes=6", "--rounds=1"]
-    options += ["--out", str(tmp_path)]
+    options += ["--out", str(tmp_path), "--peers", str(tmp_path / "peers.jsonl")]
     mixtures.main([str(tmp_path / "gmm_tiny.npz"), *options])
     results = json.loads((tmp_path / "mixtures-gmm_tiny.json").read_text())["results"]
+    results.update(results["peer"])
     assert len(results["esvi_shm"]) == len(results["batch"]) == 7
     # The same bound at the same start, and ends that are not far apart.
     bounds = [results[name][i][1] for i in (0, -1) for name in ("esvi_shm", "scikit-learn")]

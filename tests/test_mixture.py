@@ -243,3 +243,9 @@ def test_other_points_judge_a_mixture():
 def test_bad_points_held_out_are_refused(holdout, options, error, message):
     with pytest.raises(error, match=message):
         esvi_shm.Mixture(3, holdout=holdout, n_workers=1, **options).fit(X)
+
+
+def test_points_too_far_to_be_scored_are_refused(saved):
+    model = esvi_shm.load(saved / "model")
+    with pytest.raises(CorpusError, match="row 1 must lie nearer to the components"):
+        model.predict_proba([[0.0, 0.0], [1e300, 0.0]])

@@ -94,3 +94,23 @@ def test_files_that_are_not_what_their_name_says(tmp_path):
         read_points(tmp_path / "none.npy")
     with pytest.raises(ParameterError, match=r"must end in one of \.csv, \.mtx, \.npy, \.npz"):
         read_points(tmp_path / "x.txt")
+
+
+@pytest.mark.parametrize("column", [7, -1])
+def test_columns_that_a_sparse_matrix_has_not_are_refused(column):
+    matrix = scipy.sparse.csr_matrix(np.eye(5))
+    matrix.indices[3] = column
+    with pytest.raises(CorpusError, match=f"must lie between 0 and 4, got {column}"):
+        as_points(matrix)
+
+
+def test_sparse_points_are_the_same_however_they_are_stored():
+    wanted = as_points(scipy.sparse.csr_matrix([[0.0, 2.0, 4.0], [6.0, 0.0, 0.0]]))
+    data, indices = np.array([4.0, 1.0, 1.0, 6.0]), np.array([2, 1, 1, 0], np.int64)
+    given = scipy.sparse.csr_matrix((data, indices, np.array([0, 3, 4])), shape=(2, 3))
+    found = as_points(given)  # unsorted, with a pair that comes twice
+    assert found.digest() == wanted.digest()
+    assert given.nnz == 4
+    long = scipy.sparse.csr_array(wanted.values.astype(np.int64))
+    long.indices, long.indptr = long.indices.astype(np.int64), long.indptr.astype(np.int64)
+    assert (as_points(long).values != wanted.values).nnz == 0

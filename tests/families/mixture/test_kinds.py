@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 from scipy import integrate, stats
-from scipy.special import gammaln
+from scipy.special import digamma, gammaln, multigammaln
 
 from esvi_shm.families._mixture.normal import Diagonal, Full, Spherical
 from esvi_shm.families.bernoulli import Bernoulli
@@ -144,3 +144,56 @@ def test_the_features_of_full_are_a_quadratic_form():
     theta = matrix[kind.rows, kind.columns] * times
     wanted = -0.5 * np.einsum("ni,ij,nj->n", x, matrix, x)
     np.testing.assert_allclose(kind.features(x)[:, 3:] @ theta, wanted)
+
+
+def many(kind, x):
+    """Statistics of 70 components, and counts; the last one has no points."""
+    z = np.eye(70)[np.random.default_rng(3).integers(69, size=len(x))]
+    return z.sum(axis=0), (z.T @ kind.features(x)).T
+
+
+def test_many_components_of_diag_are_computed_side_by_side():
+    x = np.random.default_rng(2).normal(size=(300, 6))
+    prior = {**NORMAL, "mean": np.linspace(-1.0, 1.0, 6), "scale": np.linspace(0.5, 2.0, 6)}
+    kind = Diagonal(6, OPTIONS, prior)
+    n, s = many(kind, x)
+    found, said = kind.expect(n, s), kind.describe(n, s)
+    m, beta, a = said["means"].T, 1.5 + n, 1.5 + 0.5 * n
+    precision, b = 1.0 / said["covariances"].T, a * said["covariances"].T
+    np.testing.assert_allclose(found.theta, np.vstack([precision * m, -0.5 * precision]), rtol=1e-6)
+    log_precision = digamma(a) - np.log(b)
+    constant = (log_precision - 1 / beta - precision * m * m - np.log(2 * np.pi)).sum(axis=0) / 2
+    np.testing.assert_allclose(found.constant, constant, rtol=1e-6)
+    log_z = gammaln(a) - a * np.log(b) - 0.5 * np.log(beta)
+    b0 = 0.5 * prior["scale"][:, None]
+    log_z -= gammaln(1.5) - 1.5 * np.log(b0) - 0.5 * np.log(1.5) + 0.5 * n * np.log(2 * np.pi)
+    np.testing.assert_allclose(found.gain, log_z.sum(axis=0), rtol=1e-6, atol=1e-9)
+
+
+def test_many_components_of_full_are_computed_side_by_side():
+    random = np.random.default_rng(2)
+    x, scale = random.normal(size=(300, 5)), np.cov(random.normal(size=(9, 5)).T)
+    prior = {**NORMAL, "mean": np.linspace(-1.0, 1.0, 5), "scale": scale}
+    kind = Full(5, OPTIONS, {**prior, "degrees_of_freedom": np.array([6.0])})
+    n, s = many(kind, x)
+    found, said = kind.expect(n, s), kind.describe(n, s)
+    m, beta, nu = said["means"], 1.5 + n, 6.0 + n
+    precision = np.linalg.inv(said["covariances"])
+    log_det = np.linalg.slogdet(said["covariances"])[1] + 5 * np.log(nu)  # of the inverse of W
+    located = np.einsum("kij,kj->ki", precision, m)
+    np.testing.assert_allclose(found.theta[:5], located.T, rtol=1e-8, atol=1e-9)
+    times = np.where(kind.rows == kind.columns, -0.5, -1.0)
+    products = precision[:, kind.rows, kind.columns] * times
+    np.testing.assert_allclose(found.theta[5:], products.T, rtol=1e-8, atol=1e-9)
+    digammas = digamma(0.5 * (nu - np.arange(5)[:, None])).sum(axis=0)
+    constant = digammas + 5 * np.log(2.0) - log_det - 5 / beta - (located * m).sum(axis=1)
+    np.testing.assert_allclose(found.constant, 0.5 * (constant - 5 * np.log(2 * np.pi)), rtol=1e-8)
+
+    def log_z(beta, nu, log_det):
+        return (
+            0.5 * nu * (5 * np.log(2.0) - log_det) + multigammaln(0.5 * nu, 5) - 2.5 * np.log(beta)
+        )
+
+    gain = [log_z(*each) for each in zip(beta, nu, log_det, strict=True)]
+    gain -= log_z(1.5, 6.0, np.linalg.slogdet(scale)[1]) + 2.5 * n * np.log(2 * np.pi)
+    np.testing.assert_allclose(found.gain, gain, rtol=1e-8, atol=1e-9)

@@ -1,5 +1,6 @@
 """Mixtures: the update, the bound, the two forms, one worker and several."""
 
+import warnings
 from dataclasses import replace
 
 import numpy as np
@@ -306,6 +307,32 @@ def test_constant_columns_and_equal_points_are_floored_and_said(covariance, capl
     fit = play(x, covariance=covariance, n_topics=4)
     assert np.isfinite(bounds(fit, 5)).all()
     assert "2 of 3 features are constant, or nearly so (the first is column 0)" in caplog.text
+
+
+def test_one_point_has_its_prior_and_no_warnings():
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        fit = play(np.ones((1, 2)), covariance="full", n_topics=1)
+    assert np.isfinite(bounds(fit, 2)).all()
+
+
+def test_a_visit_merges_only_what_may_be_pending(monkeypatch):
+    fit = play(blobs(200, 2, 3, seed=1)[0], n_topics=4, n_workers=2, n_blocks=2, moves=False)
+    merged = []
+    for worker in fit.workers:
+        merge = worker._merge
+
+        def noted(block, columns, merge=merge, worker=worker):
+            merged.append((worker.p, block))
+            merge(block, columns)
+
+        monkeypatch.setattr(worker, "_merge", noted)
+    steps = fit.layout.model.n_steps(0)
+    fit.visit(0, 0)  # nothing is pending, and all are known
+    assert merged == [(0, 0)] * steps
+    fit.visit(0, 1)  # of this block something is
+    fit.visit(1, 0)  # and this one another worker has written
+    assert merged[steps:] == [(0, 1)] * (1 + steps) + [(1, 0)] * (1 + steps)
 
 
 def test_options_go_into_the_configuration_and_out_again():
