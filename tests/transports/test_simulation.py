@@ -4,7 +4,7 @@ import pytest
 
 from tests.transports.simulator import Cluster
 
-SEEDS, AT_ONCE = 1000, 100
+SEEDS, AT_ONCE = 2000, 100
 
 
 @pytest.fixture(autouse=True)
