@@ -339,6 +339,16 @@ def _sum_partial(builder: Any, tiles: _Tiles, partial: Any, norms: Any, n_pairs:
         tiles.store(_ZEROS, partial, own)
 
 
+def _mix_tile(
+    tiles: _Tiles, weight: Any, theta: Any, total: Any, rows: Any, place: Any, tile: Any
+) -> None:
+    """Add weighted theta to a word's sums, and the weighted factors to `total`, of one tile."""
+    here, beta = tiles.load(theta, place), tiles.load(rows, tile)
+    beside = tiles.builder.add(tile, INT64(TILE))
+    tiles.store(tiles.multiply_add(weight, here, tiles.load(rows, beside)), rows, beside)
+    tiles.store(tiles.multiply_add(weight, beta, tiles.load(total, place)), total, place)
+
+
 @intrinsic
 def mix_kept_entries(typingctx, theta, total, rows, entries, first, last, weights, kept):
     """`mix_entries`, with the weight of entry i times ``kept[TILE * i:][:TILE]``, i from 0."""
@@ -353,12 +363,7 @@ def mix_kept_entries(typingctx, theta, total, rows, entries, first, last, weight
             weight = tiles.broadcast(builder.load(builder.gep(weight_data, [pair])))
             at = builder.mul(builder.sub(e, args[4]), INT64(TILE))
             weight = builder.fmul(weight, tiles.load(kept_data, at))
-            here, beta = tiles.load(theta_data, place), tiles.load(row_data, tile)
-            beside = builder.add(tile, INT64(TILE))
-            sums = tiles.load(row_data, beside)
-            tiles.store(tiles.multiply_add(weight, here, sums), row_data, beside)
-            running = tiles.load(total_data, place)
-            tiles.store(tiles.multiply_add(weight, beta, running), total_data, place)
+            _mix_tile(tiles, weight, theta_data, total_data, row_data, place, tile)
         return context.get_dummy_value()
 
     return types.void(theta, total, rows, entries, types.int64, types.int64, weights, kept), codegen
@@ -381,12 +386,7 @@ def mix_entries(typingctx, theta, total, rows, entries, first, last, weights):
         with cgutils.for_range_slice(builder, args[4], args[5], INT64(1), INT64) as (e, _):
             tile, pair, place = tiles.entry(entry_data, e)
             weight = tiles.broadcast(builder.load(builder.gep(weight_data, [pair])))
-            here, beta = tiles.load(theta_data, place), tiles.load(row_data, tile)
-            beside = builder.add(tile, INT64(TILE))
-            sums = tiles.load(row_data, beside)
-            tiles.store(tiles.multiply_add(weight, here, sums), row_data, beside)
-            running = tiles.load(total_data, place)
-            tiles.store(tiles.multiply_add(weight, beta, running), total_data, place)
+            _mix_tile(tiles, weight, theta_data, total_data, row_data, place, tile)
         return context.get_dummy_value()
 
     return types.void(theta, total, rows, entries, types.int64, types.int64, weights), codegen
