@@ -20,7 +20,12 @@ from esvi_shm.runtime.signals import ASKING_TO_STOP, Signals
 
 if TYPE_CHECKING:
     from esvi_shm.corpus import Corpus
+    from esvi_shm.mixture import FittedMixture
+    from esvi_shm.model import FittedModel
     from esvi_shm.progress import Progress
+    from esvi_shm.runtime.record import Keep, Result
+
+_log = logging.getLogger(__name__)
 
 #: What a corpus may be, for the help of a command.
 FORMATS = (
@@ -91,6 +96,66 @@ def add_reading_options(group: Any) -> None:
         "--first-id", type=int, metavar="0|1",
         help="svmlight: id of the first word (default: 0 if a 0 occurs, else 1; told when read)",
     )  # fmt: skip
+
+
+def check_out(folder: str | None, save_every: int | None) -> None:
+    """Refuse what will not do of --out and --save-every, before anything is read.
+
+    Raises
+    ------
+    ParameterError
+    ModelError
+    """
+    from esvi_shm import store
+
+    if save_every is not None:
+        if folder is None:
+            raise ParameterError("save_every", "must come with out", save_every)
+        if save_every < 1:
+            raise ParameterError("save_every", "must be at least 1", save_every)
+    if folder is not None:
+        store.check_target(folder)
+
+
+def keep(
+    every: int | None,
+    folder: str | None,
+    model_of: "Callable[[Result], FittedModel | FittedMixture]",
+    progress: "Progress | None",
+) -> "Keep | None":
+    """What has a fit save its model while it is under way, if every so many passes are asked for.
+
+    What keeps a model from being saved does not end the fit: it says so, and an older one stays.
+
+    Parameters
+    ----------
+    every, folder
+        As for `check_out`.
+    model_of : callable
+        The model of a result.
+    progress : Progress or None
+        None: this node saves nothing, another one does.
+    """
+    from esvi_shm import store
+    from esvi_shm.errors import ModelError
+    from esvi_shm.runtime.record import Keep
+
+    if every is None or folder is None:
+        return None
+
+    def save(result: "Result") -> None:
+        if progress is None:
+            return
+        try:
+            store.save(model_of(result), folder)
+        except (ModelError, OSError) as error:
+            _log.warning(
+                "pass %g: the model cannot be saved, and the fit goes on: %s", result.passes, error
+            )
+        else:
+            progress.say(f"pass {result.passes:g}: saved in {folder}")
+
+    return Keep(every, save)
 
 
 @contextlib.contextmanager

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from esvi_shm.metrics import HeldOut
     from esvi_shm.model import FittedModel
     from esvi_shm.progress import Progress
+    from esvi_shm.runtime.record import Result
 
 EXAMPLE = """\
 examples:
@@ -274,6 +275,11 @@ def _parser() -> argparse.ArgumentParser:
     output = parser.add_argument_group("output")
     output.add_argument("--out", metavar="DIR", help="save the model there")
     output.add_argument(
+        "--save-every", type=int, metavar="N",
+        help="save the model after every N passes too, in place of the one before, while the clock "
+        "stands still: what is left if the fit breaks off (default: at the end only)",
+    )  # fmt: skip
+    output.add_argument(
         "--top-words", type=int, default=10, metavar="N",
         help="words of each topic in the table; 0: no table (default: 10)",
     )  # fmt: skip
@@ -395,8 +401,7 @@ def _run(given: argparse.Namespace) -> None:
     command.share_of(given.holdout)
     if given.top_words < 0:
         raise ParameterError("top_words", "must be at least 0", given.top_words)
-    if given.out is not None:
-        store.check_target(given.out)
+    command.check_out(given.out, given.save_every)
     read = (
         given.corpus, given.vocabulary, given.stop_words, given.holdout, given.seed_words,
         given.start_from, str(given.alpha), str(given.eta),
@@ -419,13 +424,18 @@ def _run(given: argparse.Namespace) -> None:
             return
         if given.out is not None and corpus.vocabulary is not None:
             store.check_words(corpus.vocabulary)
-        result = engine.fit(corpus, config, progress, held_out, release=True, peers=peers)
+        about = held_out.describe() if held_out else None
+
+        def model_of(result: "Result") -> FittedModel:
+            return FittedModel.from_result(result, corpus, about)
+
+        kept = command.keep(given.save_every, given.out, model_of, progress if is_first else None)
+        result = engine.fit(corpus, config, progress, held_out, True, peers, kept)
         if not is_first:
             return
         # As in the fit: what there is is saved at the first signal, and printed.
         with Signals():
-            about = held_out.describe() if held_out else None
-            model = FittedModel.from_result(result, corpus, about)
+            model = model_of(result)
             if given.out is not None:
                 store.save(model, given.out)
         progress.log("summary", **model.summary)

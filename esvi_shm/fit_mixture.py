@@ -13,6 +13,7 @@ from esvi_shm.errors import ParameterError
 
 if TYPE_CHECKING:
     from esvi_shm.mixture import FittedMixture
+    from esvi_shm.runtime.record import Result
 
 #: Option: name of the parameter in FitConfig or MixtureOptions, where they differ.
 PARAMETERS = {
@@ -131,8 +132,7 @@ def run(given: argparse.Namespace) -> None:
     config = FitConfig(**{name: values[name] for name in names}, mixture=options)
     engine.check(config, given.holdout is not None)
     share = command.share_of(given.holdout)
-    if given.out is not None:
-        store.check_target(given.out)
+    command.check_out(given.out, given.save_every)
     read = (given.corpus, given.holdout, given.mean_prior, given.covariance_prior, given.means)
     command.check_output("log_json", given.log_json, read, given.out, begins=b"{")
     with contextlib.ExitStack() as stack:
@@ -157,12 +157,17 @@ def run(given: argparse.Namespace) -> None:
             if is_first:
                 print(memory.describe(layout))
             return
-        result = engine.fit(points, config, progress, held_out, release=True, peers=peers)
+        about = held_out.describe() if held_out else None
+
+        def model_of(result: "Result") -> FittedMixture:
+            return FittedMixture.from_result(result, points, about)
+
+        kept = command.keep(given.save_every, given.out, model_of, progress if is_first else None)
+        result = engine.fit(points, config, progress, held_out, True, peers, kept)
         if not is_first:
             return
         with Signals():  # what there is is saved at the first signal, and printed
-            about = held_out.describe() if held_out else None
-            model = FittedMixture.from_result(result, points, about)
+            model = model_of(result)
             if given.out is not None:
                 store.save(model, given.out)
         progress.log("summary", **model.summary)

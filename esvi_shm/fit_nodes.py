@@ -76,7 +76,10 @@ def joined(given: argparse.Namespace, config: "FitConfig") -> Iterator["Peers | 
         # Only node 0 judges: what the others would set aside would be lost.
         raise ParameterError("holdout", "must be a file with corpus_part", given.holdout)
     which = share if share is not None or given.holdout is None else "a file"
-    same = {"holdout": which, "corpus_part": given.corpus_part, "plan": given.plan}
+    same = {
+        "holdout": which, "corpus_part": given.corpus_part, "plan": given.plan,
+        "save_every": given.save_every,
+    }  # fmt: skip
     options = transports.Options(
         given.rank,
         tuple(given.nodes.split(",")) if given.nodes else (),

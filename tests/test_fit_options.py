@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import esvi_shm
-from esvi_shm import fit
+from esvi_shm import fit, store
 from esvi_shm.config import FitConfig
 from tests import commands
 from tests.commands import write_uci
@@ -246,3 +246,41 @@ def test_priors_from_the_shell(tmp_path, capsys, threads):
     np.save(tmp_path / "c.npy", ["x", "y"])
     assert fit.main([*quick, "--alpha", str(tmp_path / "c.npy")]) == 2
     assert "--alpha must be a number or a vector" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    "options, told",
+    [
+        (["--save-every", "5"], "--save-every must come with out, got 5"),
+        (["--save-every", "0", "--out", "model"], "--save-every must be at least 1, got 0"),
+    ],
+)
+@pytest.mark.parametrize("family", ["lda", "gaussian"])
+def test_when_to_save_is_refused_before_anything_is_read(options, told, family, capsys):
+    assert fit.main(["not-there.npz", "--family", family, *options]) == 2
+    assert told in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("family", ["lda", "gaussian"])
+def test_a_model_that_cannot_be_saved_on_the_way_does_not_end_the_fit(
+    family, tmp_path, monkeypatch, caplog, threads
+):
+    corpus, out, save, n_saved = write_uci(tmp_path), tmp_path / "model", store.save, []
+    if family != "lda":
+        corpus = str(tmp_path / "points.npy")
+        np.save(corpus, np.random.default_rng(0).normal(size=(40, 2)))
+
+    def saving(model, folder):
+        n_saved.append(model.summary["n_passes"])
+        if len(n_saved) == 2:
+            raise OSError(28, "No space left on device")
+        save(model, folder)
+        assert esvi_shm.load(folder).summary["n_passes"] == n_saved[-1]
+
+    monkeypatch.setattr(store, "save", saving)
+    arguments = [corpus, "--family", family, "--topics", "2", "--workers", "1", "--passes", "7"]
+    arguments += ["--tol", "0", "--save-every", "2", "--quiet", "--out", str(out)]
+    assert fit.main(arguments) == 0
+    assert n_saved == [2, 4, 6, 7]
+    assert "pass 4: the model cannot be saved, and the fit goes on: [Errno 28]" in caplog.text
+    assert esvi_shm.load(out).summary["stopped"] == "passes"

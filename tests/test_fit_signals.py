@@ -16,12 +16,12 @@ from tests.commands import command, write_uci
 pytestmark = pytest.mark.usefixtures("nothing_left")
 
 
-def _start_long_fit(tmp_path: Path) -> tuple[subprocess.Popen, Path]:
+def _start_long_fit(tmp_path: Path, *options: str) -> tuple[subprocess.Popen, Path]:
     """A fit that would take very long, with its work under way."""
     out = tmp_path / "model"
     arguments = command(
         "fit", write_uci(tmp_path, 400, 200), "--topics", "8", "--passes", "100000000", "--tol",
-        "0", "--evaluate-every", "20", "--workers", "2", "--out", out,
+        "0", "--evaluate-every", "20", "--workers", "2", "--out", out, *options,
     )  # fmt: skip
     process = subprocess.Popen(
         arguments, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, process_group=0
@@ -146,6 +146,22 @@ def test_a_killed_worker_is_named(tmp_path):
     assert "likely cause" in stderr
     assert not out.exists()
     assert not any(_alive(int(pid)) for pid in workers)
+
+
+def test_what_was_saved_on_the_way_outlives_a_fit_that_breaks_off(tmp_path):
+    process, out = _start_long_fit(tmp_path, "--save-every", "10")
+    workers = [int(pid) for pid in _children(process.pid) if _is_worker(pid)]
+    os.kill(workers[0], signal.SIGKILL)
+    _, stderr = process.communicate()
+    assert process.returncode == 1, stderr
+    assert sorted(os.listdir(tmp_path)) == ["docword.tea.txt", "model", "vocab.tea.txt"]
+    model = esvi_shm.load(out)
+    assert model.summary["stopped"] == "under way"
+    assert model.summary["n_passes"] == model.history[-1].passes >= 10
+    assert model.summary["n_passes"] % 10 == 0
+    np.testing.assert_allclose(
+        (model.lambda_ - model.eta[:, None]).sum(), model.summary["n_tokens"], rtol=1e-5
+    )
 
 
 def _is_worker(pid: str) -> bool:

@@ -20,7 +20,7 @@ from esvi_shm.runtime.cores import available_cores
 from esvi_shm.runtime.home import Home
 from esvi_shm.runtime.layout import Layout
 from esvi_shm.runtime.peers import Peers
-from esvi_shm.runtime.record import Observer, Result
+from esvi_shm.runtime.record import Keep, Observer, Result
 from esvi_shm.runtime.serial import warm_up
 from esvi_shm.runtime.signals import Signals
 from esvi_shm.runtime.within import lay_out_within
@@ -112,6 +112,7 @@ def fit(
     judge: Judge | None = None,
     release: bool = False,
     peers: Peers | None = None,
+    keep: Keep | None = None,
 ) -> Result:
     """Fit a model to data with worker processes.
 
@@ -129,6 +130,8 @@ def fit(
     peers : Peers, optional
         The other nodes, which fit the same model to data of their own: `data` is this node's part
         as `Family.join` makes it.
+    keep : Keep, optional
+        On several nodes at each, every so many passes as at the others; node 0 is handed the whole.
 
     Returns
     -------
@@ -163,7 +166,7 @@ def fit(
     observer.stage("compile")
     warm_up(layout.config)
     with Signals() as signals, Run(backing, config.scratch) as run:
-        return Home(layout, data, run, signals, observer, judge, peers).run()
+        return Home(layout, data, run, signals, observer, judge, peers, keep).run()
 
 
 def _check_descriptors(n_workers: int, n_descriptors: int) -> None:

@@ -48,7 +48,7 @@ from esvi_shm.runtime.layout import Layout, fill
 from esvi_shm.runtime.nodes import Nodes
 from esvi_shm.runtime.peers import Peers
 from esvi_shm.runtime.processes import Workers, give_back_freed, private_bytes
-from esvi_shm.runtime.record import Observer, Record, Restart, Result
+from esvi_shm.runtime.record import Keep, Observer, Record, Restart, Result
 from esvi_shm.runtime.routes import Route, find_stops
 from esvi_shm.runtime.script import play
 from esvi_shm.runtime.signals import Signals
@@ -76,9 +76,10 @@ class Home:
         observer: Observer,
         judge: Judge | None = None,
         peers: Peers | None = None,
+        keep: Keep | None = None,
     ) -> None:
         self.layout, self.signals = layout, signals
-        self.observer, self.judge = observer, judge
+        self.observer, self.judge, self.keep = observer, judge, keep
         self.config, sizes = layout.config, layout.sizes
         self.P, self.B = sizes.n_workers, sizes.n_blocks
         for label, table in layout.tables.items():
@@ -217,8 +218,7 @@ class Home:
 
     def _passes(self) -> str:
         """Run passes until there is a reason to stop; return it."""
-        config, done = self.config, 0
-        every, model = config.evaluate_every or config.n_passes, self.layout.model
+        config, done, model = self.config, 0, self.layout.model
         if config.n_passes == 0:
             self._evaluate()
         while done < config.n_passes:
@@ -227,14 +227,14 @@ class Home:
             if self.ended_by is None and not self.orders[RECALL]:
                 rest = model.next_rest(done)
                 target = min(rest or config.n_passes, config.n_passes)
-                target = min(target, done + every - done % every)
+                target = min(target, self._next_evaluation(done))
                 with self._clock():
                     self._run_to(done, target)
                     self._agree()
                     if target == rest and not self.orders[RECALL]:
                         self._rest(target)
-                done = target
-                if done % every and done < config.n_passes and not self.orders[RECALL]:
+                is_due, done = target == self._next_evaluation(done), target
+                if not (is_due or done == config.n_passes or self.orders[RECALL]):
                     continue
             self._evaluate()
             self._agree()
@@ -249,7 +249,16 @@ class Home:
                 return "tol"
             if config.patience is not None and self._in_vain() >= config.patience:
                 return "patience"
+            if self.keep is not None and done % self.keep.every == 0 and done < config.n_passes:
+                self.keep.save(self._result("under way"))
         return "passes"
+
+    def _next_evaluation(self, done: int) -> int:
+        """The number of passes at which the bound is computed next: what is kept has it too."""
+        every = [self.config.evaluate_every or self.config.n_passes]
+        if self.keep is not None:
+            every.append(self.keep.every)
+        return min(done + n - done % n for n in every)
 
     def _rest(self, passes: int) -> None:
         counts = self._play(

@@ -1,7 +1,7 @@
 """What a fit tells while it runs, and what it hands over at its end."""
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -67,7 +67,8 @@ class Result:
     work : int
         What was updated in passes: pairs, points (`Family.work`).
     stopped : str
-        Why the fit ended: "passes", "tol", "patience", "max_time" or the name of a signal.
+        Why the fit ended: "passes", "tol", "patience", "max_time" or the name of a signal; "under
+        way" where it has not.
     restarts : list of Restart
         The starts that were tried, where there was more than one.
     at_rest : dict of int
@@ -92,3 +93,20 @@ class Result:
     at_rest: dict[str, int] = field(default_factory=dict)
     ending: dict[str, Any] = field(default_factory=dict)
     most_held: float = 1.0
+
+
+@dataclass(frozen=True)
+class Keep:
+    """Has a fit handed over as it stands now and then, so that not all is lost if it breaks off.
+
+    Attributes
+    ----------
+    every : int
+        Passes between two times, at least 1.
+    save : callable
+        Takes a `Result`, whose views hold until it returns. Nothing else goes on meanwhile, and
+        the clock of the fit stands still.
+    """
+
+    every: int
+    save: Callable[[Result], None]

@@ -22,7 +22,7 @@ from esvi_shm.runtime import engine, home
 from esvi_shm.runtime.blocks import PLACE, RECALL, STEP
 from esvi_shm.runtime.layout import Layout
 from esvi_shm.runtime.processes import Workers
-from esvi_shm.runtime.record import Observer, Result
+from esvi_shm.runtime.record import Keep, Observer, Result
 from esvi_shm.runtime.serial import SerialFit, merge_shards
 from esvi_shm.runtime.worker import Setup, Worker
 from esvi_shm.shared.ring import contents
@@ -164,6 +164,7 @@ class Fits:
         counts: np.ndarray = COUNTS,
         observer: Observer | None = None,
         judge: Judge | None = None,
+        keep: Keep | None = None,
         **options: object,
     ) -> Ended:
         """Fit; small unless told otherwise."""
@@ -177,7 +178,7 @@ class Fits:
         }
         corpus = Corpus.from_sparse(counts)
         # Released: nothing after the filling may need its pairs.
-        engine.fit(corpus, FitConfig(**options), observer, judge, release=True)
+        engine.fit(corpus, FitConfig(**options), observer, judge, release=True, keep=keep)
         assert not hasattr(corpus, "indices")
         return self._ended[-1]
 

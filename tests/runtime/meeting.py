@@ -182,7 +182,7 @@ def part_of(data, config, rank, n_nodes):
     return Points(data.values[slice(*bounds)], data.name)
 
 
-def fit_together(data, config, n_nodes, monkeypatch, judges=None, parts=None):
+def fit_together(data, config, n_nodes, monkeypatch, judges=None, parts=None, keeps=None):
     """Fit data on so many nodes; their results, and the meeting."""
     with contextlib.suppress(ParameterError):  # as the fit itself will say
         families.find(config.family).check_nodes(config)
@@ -205,7 +205,8 @@ def fit_together(data, config, n_nodes, monkeypatch, judges=None, parts=None):
             own = parts[rank] if parts else part_of(data, config, rank, n_nodes)
             own = families.find(config.family).join(own, peers)
             judge = judges[rank] if judges else None
-            results[rank] = engine.fit(own, replace(config), judge=judge, peers=peers)
+            keep = keeps[rank] if keeps else None
+            results[rank] = engine.fit(own, replace(config), judge=judge, peers=peers, keep=keep)
         except BaseException as error:
             failed.append(error)
             meeting.barrier.abort()
