@@ -16,6 +16,7 @@ log_gamma            absolute 1e-12 + relative 1e-13
 log                  relative 1e-14 (absolute 1e-15 near 1)
 exp_negative         relative 1e-13, for x in [-700, 0]
 exp_digamma_row      relative 1e-6 + 3e-7 (1 / x), of values above 1e-19 of the largest
+exp_digamma_values   relative 1e-6 + 3e-7 (1 / x), for x from `LEAST_VALUE` on
 power_row            relative 2e-5
 ===================  =====================================================
 """
@@ -141,6 +142,8 @@ def log_gamma(x):
 
 #: exp(t) is taken to be 0 from here on: 1e-19.
 _CUT = 44.0
+#: From here on exp(digamma(x)) is above 1e-20, and what is below is left alone by the updates.
+LEAST_VALUE = 1.0 / _CUT
 #: x times reach of the largest value of a row must pass, whatever the rounding.
 _SLACK = 1.0 - 1e-6
 #: 2**f = 1 + f (c0 + c1 f + ...) for f in [-1/2, 1/2], relative error 1e-7; a least-squares fit
@@ -176,6 +179,14 @@ class _Row:
         inverse, r = self.inverses(x)
         # Rounded values, not fused: where 1 / x is a million, equal x must give exactly 0.
         power = self.exp(builder.fsub(inverse_largest, inverse))
+        y = builder.fadd(x, self.emit.constant(1.0))
+        return builder.fmul(builder.fmul(power, y), self._polynomial(_EXP_DIGAMMA, r))
+
+    def value(self, x: Any) -> Any:
+        """exp(digamma(x))."""
+        builder = self.builder
+        inverse, r = self.inverses(x)
+        power = self.exp(builder.fneg(inverse))
         y = builder.fadd(x, self.emit.constant(1.0))
         return builder.fmul(builder.fmul(power, y), self._polynomial(_EXP_DIGAMMA, r))
 
@@ -259,6 +270,38 @@ def _exp_digamma_word(typingctx, x, n_topics, factor, rows, at, length):
         return context.get_dummy_value()
 
     return types.void(x, types.int64, factor, rows, types.int64, types.int64), codegen
+
+
+@intrinsic
+def _exp_digamma_values(typingctx, x, n, out):
+    def codegen(context, builder, signature, args):
+        emit = Emitter(builder)
+        x_data, out_data = (data_of(context, builder, signature.args[i], args[i]) for i in (0, 2))
+
+        def body(load, store, k):
+            store(_Row(emit).value(load(x_data)), out_data)
+
+        emit.each(args[1], body)
+        return context.get_dummy_value()
+
+    return types.void(x, types.int64, out), codegen
+
+
+@kernel
+def exp_digamma_values(x, n, out):
+    """exp(digamma(x)) of the first n of many values, which belong to different rows.
+
+    Equivalent to ``out[:n] = exp(psi(x[:n]))``.
+
+    Parameters
+    ----------
+    x : float32 array
+        From `LEAST_VALUE` on.
+    n : int
+    out : float32 array
+        Written.
+    """
+    _exp_digamma_values(x, n, out)
 
 
 @kernel

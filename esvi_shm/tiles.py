@@ -160,14 +160,26 @@ def _above(typingctx, x, base, limit, length, bits):
         x_data, base_data, bits_data = (
             data_of(context, builder, signature.args[i], args[i]) for i in (0, 1, 4)
         )
-        halves = builder.bitcast(bits_data, ir.IntType(LANES).as_pointer())
-        limit = emit.broadcast(args[2])
+        parts = builder.bitcast(bits_data, ir.IntType(LANES).as_pointer())
+        limit, length = emit.broadcast(args[2]), args[3]
+        whole = builder.and_(length, INT64(-64))
+        # Put together in a register: who reads 64 bits waits for stores of fewer to come through.
+        with cgutils.for_range_slice(builder, INT64(0), whole, INT64(64), INT64) as (k, _):
+            bits = INT64(0)
+            for lane in range(0, 64, LANES):
+                at = builder.add(k, INT64(lane))
+                d = builder.fsub(emit.load(x_data, at), emit.load(base_data, at))
+                found = builder.zext(emit.above(d, limit), INT64)
+                bits = builder.or_(bits, builder.shl(found, INT64(lane)))
+            builder.store(bits, builder.gep(bits_data, [builder.lshr(k, INT64(6))]))
 
         def body(load, store, k):
             found = emit.above(builder.fsub(load(x_data), load(base_data)), limit)
-            builder.store(found, builder.gep(halves, [builder.udiv(k, INT64(LANES))]))
+            builder.store(found, builder.gep(parts, [builder.udiv(k, INT64(LANES))]))
 
-        emit.each(args[3], body)
+        with builder.if_then(builder.icmp_signed(">", length, whole)):
+            builder.store(INT64(0), builder.gep(bits_data, [builder.lshr(whole, INT64(6))]))
+            emit.each(length, body, whole)
         return context.get_dummy_value()
 
     return types.void(x, base, types.float32, types.int64, bits), codegen
@@ -188,7 +200,6 @@ def above_into(x, base, limit, bits):
     bits : int64 array, shape (ceil(K / 64),)
         Written.
     """
-    bits[:] = 0
     _above(x, base, limit, x.shape[0], bits)
 
 

@@ -131,8 +131,8 @@ class Emitter:
         builder.cbranch(builder.icmp_unsigned("!=", rest, zero), loop, after)
         builder.position_at_end(after)
 
-    def each(self, length: Any, body: Callable[..., None]) -> None:
-        """Emit `body(load, store, k)` for the vectors at k = 0, `LANES`, ... of rows.
+    def each(self, length: Any, body: Callable[..., None], first: Any = None) -> None:
+        """Emit `body(load, store, k)` for the vectors at k = first (0), first + `LANES`... of rows.
 
         `load(base)` and `store(value, base)` work on a row's vector at k. The rows have `length`
         elements, which need not fill the last vector: there 0 is loaded for what lies beyond,
@@ -140,7 +140,8 @@ class Emitter:
         """
         builder = self.builder
         whole = builder.and_(length, INT64(-LANES))
-        with cgutils.for_range_slice(builder, INT64(0), whole, INT64(LANES), INT64) as (k, _):
+        start = INT64(0) if first is None else first
+        with cgutils.for_range_slice(builder, start, whole, INT64(LANES), INT64) as (k, _):
             body(lambda base: self.load(base, k), lambda value, base: self.store(value, base, k), k)
         with builder.if_then(builder.icmp_signed(">", length, whole), likely=False):
             lane = ir.Constant(ir.VectorType(INT32, LANES), list(range(LANES)))

@@ -191,7 +191,7 @@ def visit(
         given_factors_into(lambda_, word_row, first, last, rows, factor.shape[0])
     else:
         topic_factors_into(pi_others, pi_rows[worker], worker, rule, log_topic, factor)
-        word_factors_into(lambda_, word_row, first, last, factor, rule, rows)
+        word_factors_into(lambda_, word_row, first, last, factor, rule, scratch.few, rows)
         if rule.leave_out != NONE:
             inverse_words_into(lambda_, word_row, first, last, factor.shape[0], scratch.inverse)
     bound, spill = sweep(

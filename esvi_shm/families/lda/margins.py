@@ -25,6 +25,7 @@ from esvi_shm.families.lda.exclusion import (
     weigh_1,
     weigh_4,
 )
+from esvi_shm.families.lda.few import BATCH, document_factors_of
 from esvi_shm.families.lda.starts.random import random_phi_into
 from esvi_shm.families.lda.update import (
     FLUSH_ROWS,
@@ -114,13 +115,13 @@ def sweep(
     row_doc, row_ptr = shard.row_doc, shard.row_ptr
     block_row_ptr, word_row = shard.block_row_ptr, shard.word_row
     block_word_ptr = shard.block_word_ptr
-    rows, theta, total = scratch.rows, scratch.theta, scratch.total
+    rows, few, total = scratch.rows, scratch.few, scratch.total
     norms, pair_phi, beat = scratch.norms, scratch.pair_phi, scratch.beat
     own, inverse, kept = scratch.own, scratch.inverse, scratch.kept
     excluding, cvb0, power = rule.leave_out != NONE, rule.cvb0, rule.power
     phi_doc = phi[0]
     n_topics = gamma.shape[1]
-    length = theta.shape[0]
+    length = total.shape[0]
     stride = 2 * length
     first_word = block_word_ptr[block]
     n_words = block_word_ptr[block + 1] - first_word
@@ -131,8 +132,8 @@ def sweep(
         ahead = stride if want_words else length
     extra = np.zeros(n_topics)
     bound = 0.0
-    first_row = block_row_ptr[block]
-    for r in range(first_row, block_row_ptr[block + 1]):
+    first_row, last_row = block_row_ptr[block], block_row_ptr[block + 1]
+    for r in range(first_row, last_row):
         if want_words and r > first_row and (r - first_row) % FLUSH_ROWS == 0:
             if spill.shape[0] == 0:
                 spill = np.zeros((n_words, n_topics))
@@ -141,10 +142,16 @@ def sweep(
         # A watcher reads this counter to tell a long visit from a stopped worker.
         beat[0] += 1
         gamma_row = gamma[row_doc[r]]
-        factors_into(gamma_row, theta, cvb0, power)
+        in_batch = (r - first_row) % BATCH
+        theta = few.thetas[in_batch]
+        if cvb0:
+            factors_into(gamma_row, theta, cvb0, power)
+        elif in_batch == 0:
+            until = min(r + BATCH, last_row)
+            document_factors_of(gamma, row_doc, r, until, rule.alpha, power, few)
         if excluding:
             inverse_row_into(gamma_row, own)
-        if r + 1 < block_row_ptr[block + 1]:
+        if r + 1 < last_row:
             prefetch_row(gamma, row_doc[r + 1])
             prefetch_row(phi_doc, r + 1)
         total[:] = 0.0
@@ -349,7 +356,7 @@ def visit(
         given_factors_into(lambda_, word_row, first, last, rows, factor.shape[0])
     else:
         topic_factors_into(pi_others, pi_rows[worker], worker, rule, log_topic, factor)
-        word_factors_into(lambda_, word_row, first, last, factor, rule, rows)
+        word_factors_into(lambda_, word_row, first, last, factor, rule, scratch.few, rows)
         if rule.leave_out != NONE:
             inverse_words_into(lambda_, word_row, first, last, factor.shape[0], scratch.inverse)
     bound, spill = sweep(

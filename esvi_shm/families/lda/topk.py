@@ -169,7 +169,7 @@ def visit(
         given_factors_into(lambda_, word_row, first, last, rows, factor.shape[0])
     else:
         topic_factors_into(pi_others, pi_rows[worker], worker, rule, log_topic, factor)
-        word_factors_into(lambda_, word_row, first, last, factor, rule, rows)
+        word_factors_into(lambda_, word_row, first, last, factor, rule, scratch.few, rows)
     bound, spill = sweep(
         shard,
         block,

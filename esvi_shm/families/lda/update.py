@@ -23,8 +23,9 @@ from typing import NamedTuple
 import numpy as np
 
 from esvi_shm.compile import kernel
+from esvi_shm.families.lda.few import Few, make_few, word_factors_of
 from esvi_shm.families.lda.noise import add_noise
-from esvi_shm.special import digamma, exp_digamma_row, exp_digamma_word, log, power_row
+from esvi_shm.special import digamma, exp_digamma_row, log, power_row
 from esvi_shm.vector import padded, prefetch_row
 
 #: Below this sum of products a pair is updated in the log domain. Factors are at most 1, and
@@ -54,6 +55,7 @@ class Scratch(NamedTuple):
     kept: np.ndarray  # float32 (4 n,): f of the pairs at hand, see `exclusion`
     products: np.ndarray  # float32 (n,): theta beta of the pair at hand; `topk` only
     old: np.ndarray  # float32 (n,): its phi before; `topk` only
+    few: Few  # of rows that are near their prior for the most part
 
 
 class Rule(NamedTuple):
@@ -119,6 +121,7 @@ def make_scratch(
         floats(4 * length),
         floats(length),
         floats(length),
+        make_few(n_topics),
     )
 
 
@@ -197,29 +200,28 @@ def topic_factors_into(pi_others, pi_own, worker, rule, log_topic, factor):
 
 
 @kernel
-def word_factors_into(lambda_, word_row, first, last, topic_factor, rule, rows):
+def word_factors_into(lambda_, word_row, first, last, topic_factor, rule, few, rows):
     """beta_vk = E(lambda_vk) / E(pi_k) of words first..last-1, relative; their sums start at 0.
 
     With the rule's noise, if any. (Pairs in the log domain go without: see `update`.)
     """
     length = topic_factor.shape[0]
     cvb0, power, noise = rule.cvb0, rule.power, rule.noise
-    for i in range(last - first):
-        word = word_row[first + i]
+    if not cvb0:
+        word_factors_of(lambda_, word_row, first, last, rule.eta, power, topic_factor, few, rows)
+    for i in range(last - first if cvb0 else 0):
         at = 2 * length * i
         if first + i + 2 < last:
             prefetch_row(lambda_, word_row[first + i + 2])
-        if not cvb0 and power == 1.0:
-            exp_digamma_word(lambda_[word], topic_factor, rows, at)
-        else:
-            row = rows[at : at + length]
-            factors_into(lambda_[word], row, cvb0, power)
-            for k in range(length):
-                row[k] *= topic_factor[k]
-            rows[at + length : at + 2 * length] = 0.0
-        if noise > 0.0:
-            row = rows[at : at + length]
-            add_noise(row, lambda_.shape[1], noise, rule.noise_key, rule.word_ids[word])
+        row = rows[at : at + length]
+        factors_into(lambda_[word_row[first + i]], row, cvb0, power)
+        for k in range(length):
+            row[k] *= topic_factor[k]
+        rows[at + length : at + 2 * length] = 0.0
+    for i in range(last - first if noise > 0.0 else 0):
+        row = rows[2 * length * i : 2 * length * i + length]
+        word = rule.word_ids[word_row[first + i]]
+        add_noise(row, lambda_.shape[1], noise, rule.noise_key, word)
 
 
 @kernel

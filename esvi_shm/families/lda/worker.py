@@ -19,6 +19,7 @@ from esvi_shm.families.lda import (
     tiling,
     topic_axis,
 )
+from esvi_shm.families.lda.few import set_prior
 from esvi_shm.families.lda.noise import visit_key
 from esvi_shm.families.lda.starts import _documents
 from esvi_shm.families.lda.update import Rule, make_scratch
@@ -75,6 +76,7 @@ class Worker:
             beat=beat,
             leaves_out=model.schedule.leaves_out,
         )
+        self._set_prior()
         self.repairer = None
         if model.config.repair_after:
             self.repairer = repair.Repairer(self, shards[worker])
@@ -122,10 +124,13 @@ class Worker:
     def _take_rule_of(self, pass_: int) -> None:
         schedule = self.model.schedule
         noise = schedule.noise(pass_)
+        power = self.rule.power
         self.rule = self.rule._replace(
             cvb0=schedule.cvb0(pass_), power=schedule.power(pass_), noise=noise,
             leave_out=schedule.leave_out(pass_),
         )  # fmt: skip
+        if self.rule.power != power:
+            self._set_prior()
         if noise > 0.0:
             key = visit_key(self.model.config.seed, pass_, self.worker)
             self.rule = self.rule._replace(noise_key=key)
@@ -204,6 +209,10 @@ class Worker:
 
     def _take_priors(self) -> None:
         self.rule = self._rule_of_now()
+        self._set_prior()
+
+    def _set_prior(self) -> None:
+        set_prior(self.rule.alpha, self.rule.power, self.scratch.few)
 
     def _rule_of_now(self) -> Rule:
         return Rule(
@@ -250,7 +259,7 @@ class Worker:
 
     def _unfold(self) -> None:
         # As before the first pass: this may be another start, after passes of the one before.
-        self.rule = self._rule_of_now()
+        self._take_priors()
         self.uses_active, self.look_after, self.order_after = False, 0, 0
         self._set_uniform(given=True)
 
