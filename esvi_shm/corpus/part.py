@@ -66,17 +66,6 @@ class Part(Corpus):
     nodes: Nodes
 
 
-def take(corpus: Corpus, first: int, last: int) -> Corpus:
-    """Documents first..last-1 of a corpus, copied, as a corpus that may hold no token."""
-    lo, hi = int(corpus.indptr[first]), int(corpus.indptr[last])
-    arrays = (
-        corpus.indptr[first : last + 1] - lo,
-        corpus.indices[lo:hi].copy(),
-        corpus.counts[lo:hi].copy(),
-    )
-    return Part(*arrays, corpus.n_words, corpus.vocabulary, corpus.name)
-
-
 def join(corpus: Corpus, nodes: Nodes) -> Part:
     """Have the nodes know what their corpora are together.
 

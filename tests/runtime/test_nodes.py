@@ -10,7 +10,8 @@ import pytest
 
 from esvi_shm.config import FitConfig
 from esvi_shm.corpus.corpus import Corpus
-from esvi_shm.corpus.part import join, take
+from esvi_shm.corpus.part import join
+from esvi_shm.corpus.range import take
 from esvi_shm.corpus.split import split_documents
 from esvi_shm.errors import CorpusError, ParameterError
 from esvi_shm.families.lda import Model, starts
