@@ -58,7 +58,7 @@ def test_nodes_launched_here_make_one_model(tmp_path):
     path, out = write_uci(tmp_path), tmp_path / "model"
     ended = run(
         "launch", "--nodes", "2", "--", "fit", path, *SMALL, "--passes", "20", "--out", out,
-        "--holdout", "0.2", "--learn-priors", "both", "--inference", "vb", "--top-words", "2",
+        "--holdout", "0.2", "--learn-priors", "both", "--inference", "cvb0", "--top-words", "2",
     )  # fmt: skip
     assert ended.returncode == 0, ended.stderr
     lines = ended.stdout.splitlines()
@@ -74,10 +74,11 @@ def test_nodes_launched_here_make_one_model(tmp_path):
 )
 def test_ranks_of_mpi_make_one_model(tmp_path):
     path, out = write_uci(tmp_path), tmp_path / "model"
-    node = command("fit", path, *SMALL, "--passes", "10", "--transport", "mpi", "--out", out)
+    more = "--passes", "40", "--repair-after", "29", "--transport", "mpi", "--out", out
+    node = command("fit", path, *SMALL, *more)
     ended = subprocess.run(["mpiexec", "-n", "2", *node], capture_output=True, text=True)
     assert ended.returncode == 0, ended.stderr
-    assert ended.stdout.count("3 topics, 10 passes") == 1
+    assert ended.stdout.count("3 topics, 40 passes") == 1
     is_whole(out, read_corpus(path))
 
 

@@ -142,7 +142,11 @@ class HeldPart(HeldCorpus):
 
     def document_tokens(self) -> np.ndarray:
         """See `Corpus.document_tokens`."""
-        parts = self._nodes.gather(super().document_tokens().tobytes())
+        return self.of_all(super().document_tokens())
+
+    def of_all(self, array: np.ndarray) -> np.ndarray:
+        """See `Corpus.of_all`."""
+        parts = self._nodes.gather(array.tobytes())
         return np.concatenate([np.frombuffer(part) for part in parts])
 
     def pairs_per_word(self) -> np.ndarray:
