@@ -20,6 +20,7 @@ from esvi_shm.runtime.signals import ASKING_TO_STOP, Signals
 
 if TYPE_CHECKING:
     from esvi_shm.corpus import Corpus
+    from esvi_shm.corpus.range import Range, Share
     from esvi_shm.mixture import FittedMixture
     from esvi_shm.model import FittedModel
     from esvi_shm.progress import Progress
@@ -194,7 +195,19 @@ def read(given: argparse.Namespace, path: str | None, progress: "Progress") -> "
         As for `esvi_shm.corpus.read_corpus`, whose errors it raises.
     progress : Progress
     """
-    from esvi_shm.corpus import ReadOptions, read_corpus
+    from esvi_shm.corpus.range import EVERYTHING
+
+    corpus = read_range(given, path, progress, EVERYTHING).corpus
+    tell_size(corpus, progress)
+    return corpus
+
+
+def read_range(
+    given: argparse.Namespace, path: str | None, progress: "Progress", share: "Share"
+) -> "Range":
+    """Read a range of a corpus, and nothing is told; see `read`."""
+    from esvi_shm.corpus import ReadOptions
+    from esvi_shm.corpus.readers import read_range
 
     options = ReadOptions(
         transpose=given.transpose,
@@ -205,13 +218,16 @@ def read(given: argparse.Namespace, path: str | None, progress: "Progress") -> "
         max_vocabulary=given.max_vocabulary,
         first_id=given.first_id,
     )
-    corpus = read_corpus(path, given.format, options, progress.reading)
+    return read_range(path, given.format, options, progress.reading, share)
+
+
+def tell_size(corpus: Any, progress: "Progress") -> None:
+    """Tell how large a corpus is, or what several nodes have of it together."""
     progress.n_tokens = corpus.n_tokens
     progress.say(
         f"{corpus.name}: {corpus.n_documents:,} documents, {corpus.n_words:,} words, "
         f"{corpus.n_pairs:,} pairs, {corpus.n_tokens:,} tokens"
     )
-    return corpus
 
 
 def check_output(

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from esvi_shm.metrics import HeldOut
     from esvi_shm.model import FittedModel
     from esvi_shm.progress import Progress
+    from esvi_shm.runtime.peers import Peers
     from esvi_shm.runtime.record import Result
 
 EXAMPLE = """\
@@ -362,6 +363,26 @@ def _print_results(model: "FittedModel", n_words: int) -> None:
         )
 
 
+def _read(
+    given: argparse.Namespace, seed: int, progress: "Progress", peers: "Peers | None"
+) -> "tuple[Corpus, HeldOut | None]":
+    """The corpus to train on, of several nodes this one's part, and the documents that judge."""
+    from esvi_shm.corpus.part import join
+
+    if peers is None:
+        return _set_aside(given, command.read(given, given.corpus, progress), seed, progress)
+    found = fit_nodes.read_own(given, progress, peers)
+    share = command.share_of(given.holdout)
+    if share is None:
+        corpus, held_out = _set_aside(given, found.corpus, seed, progress)
+    else:
+        corpus, held_out = fit_nodes.set_aside(found, share, seed, peers)
+        _tell_held_out(held_out, progress)
+    part = join(corpus, peers)
+    command.tell_size(part.whole, progress)
+    return part, held_out
+
+
 def _set_aside(
     given: argparse.Namespace, corpus: "Corpus", seed: int, progress: "Progress"
 ) -> "tuple[Corpus, HeldOut | None]":
@@ -378,12 +399,16 @@ def _set_aside(
         holdout = command.read(every, given.holdout, progress)
     training, held_out, _ = set_aside(corpus, holdout, seed)
     progress.n_tokens = training.n_tokens
+    _tell_held_out(held_out, progress)
+    return training, held_out
+
+
+def _tell_held_out(held_out: "HeldOut", progress: "Progress") -> None:
     progress.say(
         f"held out: {held_out.n_documents:,} documents, {held_out.scored.n_tokens:,} tokens to "
         f"score; outside the vocabulary: {held_out.outside_words:,} words, "
         f"{held_out.outside_tokens:,} tokens"
     )
-    return training, held_out
 
 
 def _run(given: argparse.Namespace) -> None:
@@ -413,10 +438,7 @@ def _run(given: argparse.Namespace) -> None:
         progress = stack.enter_context(
             Progress(given.quiet or not is_first, given.log_json if is_first else None)
         )
-        corpus = command.read(given, given.corpus, progress)
-        corpus, held_out = _set_aside(given, corpus, config.seed, progress)
-        if peers is not None:
-            corpus = fit_nodes.own_part(corpus, given.corpus_part, peers)
+        corpus, held_out = _read(given, config.seed, progress, peers)
         if given.plan:
             layout = engine.plan(corpus, config, True, peers)
             if is_first:

@@ -10,12 +10,16 @@ import json
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
+from esvi_shm import command
 from esvi_shm.errors import CorpusError, ParameterError
 
 if TYPE_CHECKING:
     from esvi_shm.config import FitConfig
     from esvi_shm.corpus import Corpus
+    from esvi_shm.corpus.range import Range
+    from esvi_shm.metrics.holdout import HeldOut
     from esvi_shm.points import Points
+    from esvi_shm.progress import Progress
     from esvi_shm.runtime.peers import Peers
 
 #: Options that say which node this is, with their defaults; none without `--transport`.
@@ -68,7 +72,7 @@ def joined(given: argparse.Namespace, config: "FitConfig") -> Iterator["Peers | 
                 raise ParameterError(name, "must come with transport", getattr(given, name))
         yield None
         return
-    from esvi_shm import command, families, transports
+    from esvi_shm import families, transports
 
     families.find(config.family).check_nodes(config)
     share = command.share_of(given.holdout)
@@ -126,22 +130,44 @@ def agree(config: "FitConfig", others: dict[str, Any], peers: "Peers") -> None:
                 )
 
 
-def own_part(corpus: "Corpus", is_part: bool, peers: "Peers") -> "Corpus":
-    """This node's documents, as part of what all nodes have.
+def read_own(given: argparse.Namespace, progress: "Progress", peers: "Peers") -> "Range":
+    """Read this node's documents: a range of the corpus, or with `--corpus-part` all of it.
 
     Raises
     ------
     CorpusError
-        On every node: if the corpora do not go together.
+        On every node: if they have not read the same.
     """
-    from esvi_shm.corpus.part import join, take
-    from esvi_shm.corpus.split import split_documents
+    from esvi_shm.corpus.range import EVERYTHING, Share
 
-    if not is_part:
-        _check_same(corpus, peers, "documents")
-        bounds = split_documents(corpus.indptr, peers.n_nodes)
-        corpus = take(corpus, *(int(d) for d in bounds[peers.rank : peers.rank + 2]))
-    return join(corpus, peers)
+    share = EVERYTHING if given.corpus_part else Share(peers.rank, peers.n_nodes)
+    found = command.read_range(given, given.corpus, progress, share)
+    if not given.corpus_part:
+        _check_same(found.digest, found.corpus.name, peers, "documents")
+    return found
+
+
+def set_aside(found: "Range", share: float, seed: int, peers: "Peers") -> "tuple[Corpus, HeldOut]":
+    """Of this node's documents those to train on, and those of all nodes that judge.
+
+    The same ones as on one machine.
+    """
+    import numpy as np
+
+    from esvi_shm.corpus.corpus import Corpus
+    from esvi_shm.corpus.part import gather_rows
+    from esvi_shm.metrics.holdout import HeldOut, aside_name, draw, take
+
+    corpus = found.corpus
+    held, kept = draw(found.n_documents, share, seed)
+    last = found.first + corpus.n_documents
+    places, own = (np.flatnonzero((found.first <= d) & (d < last)) for d in (held, kept))
+    rows = corpus.rows(held[places] - found.first)
+    arrays = gather_rows(peers, len(held), places, rows)
+    aside = Corpus(*arrays, corpus.n_words, corpus.vocabulary, aside_name(corpus.name, len(held)))
+    training = take(corpus, kept[own] - found.first, corpus.name)
+    words = corpus.vocabulary or [corpus.word(v) for v in range(corpus.n_words)]
+    return training, HeldOut(aside, words, seed)
 
 
 def own_points(points: "Points", is_part: bool, family: str, peers: "Peers") -> "Points":
@@ -156,20 +182,20 @@ def own_points(points: "Points", is_part: bool, family: str, peers: "Peers") -> 
     from esvi_shm.points import Points
 
     if not is_part:
-        _check_same(points, peers, "points")
+        _check_same(points.digest(), points.name, peers, "points")
         first, last = (points.n_points * r // peers.n_nodes for r in (peers.rank, peers.rank + 1))
         points = Points(points.values[first:last].copy(), points.name)
     joined: Points = families.find(family).join(points, peers)
     return joined
 
 
-def _check_same(data: "Corpus | Points", peers: "Peers", units: str) -> None:
+def _check_same(digest: str, name: str, peers: "Peers", units: str) -> None:
     """Refuse data that are not those of node 0."""
-    digests = peers.gather(data.digest().encode())
-    for rank, digest in enumerate(digests):
-        if digest != digests[0]:
+    digests = peers.gather(digest.encode())
+    for rank, other in enumerate(digests):
+        if other != digests[0]:
             rule = (
                 f"all nodes must read the same corpus, and that of node {rank} differs from "
                 f"node 0's (--corpus-part: each has its own {units})"
             )
-            raise CorpusError(data.name, rule)
+            raise CorpusError(name, rule)

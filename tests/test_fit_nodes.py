@@ -58,7 +58,7 @@ def test_nodes_launched_here_make_one_model(tmp_path):
     path, out = write_uci(tmp_path), tmp_path / "model"
     ended = run(
         "launch", "--nodes", "2", "--", "fit", path, *SMALL, "--passes", "20", "--out", out,
-        "--holdout", "0.2", "--learn-priors", "both", "--inference", "vb", "--top-words", "2",
+        "--holdout", "0.2", "--learn-priors", "both", "--inference", "cvb0", "--top-words", "2",
     )  # fmt: skip
     assert ended.returncode == 0, ended.stderr
     lines = ended.stdout.splitlines()
@@ -74,10 +74,11 @@ def test_nodes_launched_here_make_one_model(tmp_path):
 )
 def test_ranks_of_mpi_make_one_model(tmp_path):
     path, out = write_uci(tmp_path), tmp_path / "model"
-    node = command("fit", path, *SMALL, "--passes", "10", "--transport", "mpi", "--out", out)
+    more = "--passes", "40", "--repair-after", "29", "--transport", "mpi", "--out", out
+    node = command("fit", path, *SMALL, *more)
     ended = subprocess.run(["mpiexec", "-n", "2", *node], capture_output=True, text=True)
     assert ended.returncode == 0, ended.stderr
-    assert ended.stdout.count("3 topics, 10 passes") == 1
+    assert ended.stdout.count("3 topics, 40 passes") == 1
     is_whole(out, read_corpus(path))
 
 
@@ -194,12 +195,17 @@ def test_nodes_with_different_corpora_say_why(tmp_path):
 
 
 @pytest.fixture
-def long_fit(tmp_path):
+def long_fit(request, tmp_path):
     """Two nodes of a fit that would take very long, with its passes under way."""
-    path, nodes = write_uci(tmp_path, 400, 200), free_addresses(2)
+    nodes = free_addresses(2)
+    if getattr(request, "param", "lda") == "lda":
+        of = write_uci(tmp_path, 400, 200), *SMALL
+    else:
+        np.save(tmp_path / "X.npy", blobs(900, 4, 3, seed=2)[0])
+        of = tmp_path / "X.npy", *MIXTURE, "--workers", "1", "--tol", "0"
     processes = [
         start(
-            path, *SMALL, "--passes", "100000000", "--evaluate-every", "20", "--out",
+            *of, "--passes", "100000000", "--evaluate-every", "20", "--out",
             tmp_path / "model", *over_tcp(nodes, rank), process_group=0,
         )
         for rank in range(2)
@@ -224,6 +230,7 @@ def test_a_signal_to_any_node_ends_the_fit_of_all(long_fit, tmp_path):
     assert esvi_shm.load(tmp_path / "model").summary["stopped"] == "SIGINT"
 
 
+@pytest.mark.parametrize("long_fit", ["lda", "mixture"], indirect=True)
 def test_a_node_that_is_killed_is_named_by_the_others(long_fit, tmp_path):
     long_fit[1].kill()
     _, error = long_fit[0].communicate(timeout=LIMIT)

@@ -193,6 +193,10 @@ class Corpus:
         _rows.count_tokens(self.indptr, self.indices, self.counts, tokens, words)
         return tokens
 
+    def of_all(self, array: np.ndarray) -> np.ndarray:
+        """A float64 number of each document that is here, as such an array of all documents."""
+        return array
+
     @property
     def whole(self) -> Any:
         """What this is a part of (see `part`), or itself."""

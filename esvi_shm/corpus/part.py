@@ -66,17 +66,6 @@ class Part(Corpus):
     nodes: Nodes
 
 
-def take(corpus: Corpus, first: int, last: int) -> Corpus:
-    """Documents first..last-1 of a corpus, copied, as a corpus that may hold no token."""
-    lo, hi = int(corpus.indptr[first]), int(corpus.indptr[last])
-    arrays = (
-        corpus.indptr[first : last + 1] - lo,
-        corpus.indices[lo:hi].copy(),
-        corpus.counts[lo:hi].copy(),
-    )
-    return Part(*arrays, corpus.n_words, corpus.vocabulary, corpus.name)
-
-
 def join(corpus: Corpus, nodes: Nodes) -> Part:
     """Have the nodes know what their corpora are together.
 
@@ -153,7 +142,11 @@ class HeldPart(HeldCorpus):
 
     def document_tokens(self) -> np.ndarray:
         """See `Corpus.document_tokens`."""
-        parts = self._nodes.gather(super().document_tokens().tobytes())
+        return self.of_all(super().document_tokens())
+
+    def of_all(self, array: np.ndarray) -> np.ndarray:
+        """See `Corpus.of_all`."""
+        parts = self._nodes.gather(array.tobytes())
         return np.concatenate([np.frombuffer(part) for part in parts])
 
     def pairs_per_word(self) -> np.ndarray:

@@ -35,6 +35,14 @@ Changes = Mapping[str, Any]
 Judge = Callable[..., float]
 
 
+class WholeRows:
+    """What a script yields to see all rows that travel, wherever they are.
+
+    It is sent arrays by name, to be looked at in place of the shared ones, at node 0 (none where
+    that is the only node), and None at other nodes.
+    """
+
+
 @dataclass(frozen=True)
 class Sizes:
     """The sizes of one fit: P workers (of this node), B blocks; a family adds its own."""

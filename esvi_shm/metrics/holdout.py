@@ -152,19 +152,41 @@ def set_aside(corpus: Corpus, holdout: Any, seed: int) -> SetAside:
     everything = np.arange(corpus.n_documents)
     if not isinstance(holdout, int | float | np.number):
         return SetAside(corpus, HeldOut(as_corpus(holdout), words, seed), everything)
-    n_held = math.floor(check_share(float(holdout)) * corpus.n_documents + 0.5)
-    if not 0 < n_held < corpus.n_documents:
-        rule = f"must set aside some and not all of {corpus.n_documents} documents"
-        raise ParameterError("holdout", rule, holdout)
-    drawn = np.random.default_rng([seed, DRAW]).permutation(corpus.n_documents)
-    held, kept = np.sort(drawn[:n_held]), np.sort(drawn[n_held:])
-    aside = _take(corpus, held, f"{corpus.name}, {n_held} documents held out")
-    training = _take(corpus, kept, corpus.name)
+    held, kept = draw(corpus.n_documents, float(holdout), seed)
+    aside = take(corpus, held, aside_name(corpus.name, len(held)))
+    training = take(corpus, kept, corpus.name)
     return SetAside(training, HeldOut(aside, words, seed), kept)
 
 
-def _take(corpus: Corpus, documents: np.ndarray, name: str) -> Corpus:
-    """Some documents of a corpus, in order."""
+def draw(n_documents: int, share: float, seed: int) -> tuple[np.ndarray, np.ndarray]:
+    """Which documents are held out, and which are trained on, both ascending.
+
+    Raises
+    ------
+    ParameterError
+        As by `set_aside`.
+
+    Examples
+    --------
+    >>> held, kept = draw(5, 0.4, seed=0)
+    >>> len(held), sorted([*held, *kept])
+    (2, [0, 1, 2, 3, 4])
+    """
+    n_held = math.floor(check_share(share) * n_documents + 0.5)
+    if not 0 < n_held < n_documents:
+        rule = f"must set aside some and not all of {n_documents} documents"
+        raise ParameterError("holdout", rule, share)
+    drawn = np.random.default_rng([seed, DRAW]).permutation(n_documents)
+    return np.sort(drawn[:n_held]), np.sort(drawn[n_held:])
+
+
+def aside_name(name: str, n_documents: int) -> str:
+    """What documents that were set aside are called."""
+    return f"{name}, {n_documents} documents held out"
+
+
+def take(corpus: Corpus, documents: np.ndarray, name: str) -> Corpus:
+    """Some documents of a corpus, ascending, as a corpus of the same kind."""
     lengths = np.diff(corpus.indptr)[documents]
     indptr = np.zeros(len(documents) + 1, np.int64)
     np.cumsum(lengths, out=indptr[1:])
@@ -172,4 +194,4 @@ def _take(corpus: Corpus, documents: np.ndarray, name: str) -> Corpus:
     inside[documents] = True
     pairs = np.repeat(inside, np.diff(corpus.indptr))
     arrays = indptr, corpus.indices[pairs], corpus.counts[pairs]
-    return Corpus(*arrays, corpus.n_words, corpus.vocabulary, name)
+    return type(corpus)(*arrays, corpus.n_words, corpus.vocabulary, name)

@@ -343,7 +343,8 @@ class Home:
     def _play(self, script: Generator[Any, Any, Any]) -> Any:
         if self.nodes is None:
             return play(script, self._command, self._run_on_trial)
-        return play(script, self._command, self._run_on_trial, self.nodes.peers.sum_into)
+        of_all = self.nodes.peers.sum_into, self.nodes.whole_rows
+        return play(script, self._command, self._run_on_trial, *of_all)
 
     def _evaluate(self) -> None:
         visits, visits_a_pass = float(self._n_visits()), float(self.visits_a_pass)

@@ -5,12 +5,15 @@ from typing import Any
 
 import numpy as np
 
+from esvi_shm.families.contract import WholeRows
+
 
 def play(
     script: Generator[Any, Any, Any],
     command: Callable[[str], None],
     run_on_trial: Callable[[int], bool],
     sum_over_nodes: Callable[[np.ndarray], None] = lambda array: None,
+    whole_rows: Callable[[], dict[str, np.ndarray] | None] = dict,
 ) -> Any:
     """Do what a script yields, one after the other, and send back what came of it.
 
@@ -25,6 +28,8 @@ def play(
         made whole.
     sum_over_nodes : callable
         Called with an array: replaces it by its sum over all nodes.
+    whole_rows : callable
+        See `families.contract.WholeRows`.
 
     Returns
     -------
@@ -40,7 +45,7 @@ def play(
     sum_words
     'kept'
     """
-    answer = None
+    answer: Any = None
     while True:
         try:
             order = script.send(answer)
@@ -51,5 +56,7 @@ def play(
             answer = run_on_trial(order)
         elif isinstance(order, np.ndarray):
             sum_over_nodes(order)
+        elif isinstance(order, WholeRows):
+            answer = whole_rows()
         else:
             command(order)

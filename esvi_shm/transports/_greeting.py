@@ -3,7 +3,7 @@
     node i (connects)                            node j (listens)
     who, nodes, i, j, nonce of i  ------------->
                     <------------- nonce of j, proof of j
-    proof of i  ------------------------------->
+    proof of i, or that j has given none  ----->
                     <------------- welcome, or why not
 
 A proof is HMAC-SHA256 with the key that all nodes have over role, number of nodes, both ranks and
@@ -24,6 +24,8 @@ WHO = b"ESVI-n01"
 NONCE_BYTES = PROOF_BYTES = 32
 LONGEST = 256
 
+#: What a node that connects says in place of its proof, where the other's was none.
+REFUSED = bytes(PROOF_BYTES)
 #: What a node that listens answers in the end.
 WELCOME, TWICE, OTHER_NODES = b"\0", b"\1", b"\2"
 

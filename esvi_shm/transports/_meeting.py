@@ -4,6 +4,7 @@ Whoever connects has GREETING seconds and a few bytes to prove that it belongs h
 dropped: they take a place among MOST_STRANGERS for that time, and nothing else.
 """
 
+import contextlib
 import logging
 import os
 import select
@@ -12,7 +13,7 @@ import time
 from collections.abc import Sequence
 
 from esvi_shm.errors import ParameterError, PeerError
-from esvi_shm.transports._greeting import OTHER_NODES, TWICE, WELCOME, Caller, Listener
+from esvi_shm.transports._greeting import OTHER_NODES, REFUSED, TWICE, WELCOME, Caller, Listener
 from esvi_shm.transports.protocol.frames import FrameError
 
 #: Seconds that a greeting may take.
@@ -103,29 +104,43 @@ def greet(connected: socket.socket, caller: Caller) -> tuple[bytes, bytes]:
         data = connected.recv(caller.wanted)
         if not data:
             raise ConnectionResetError(0, "it has closed the connection")
-        connected.sendall(caller.feed(data))
+        try:
+            answer = caller.feed(data)
+        except PeerError:
+            # So that it need not wait for this node, which will not come again.
+            with contextlib.suppress(OSError):
+                connected.sendall(REFUSED)
+            raise
+        connected.sendall(answer)
     return caller.keys
 
 
 def wait_for_others(
     listening: socket.socket,
     key: bytes | None,
+    nodes: Sequence[str],
     names: Sequence[str],
     rank: int,
     met: Met,
     limit: float,
     wait: float,
 ) -> None:
-    """Wait for the nodes of higher rank; drop whoever is none."""
+    """Wait for the nodes of higher rank; drop whoever is none.
+
+    Whoever comes from a node's address, says that it is that node, and has another key most
+    likely is: then the right one is waited for only GREETING seconds more.
+    """
     strangers: dict[int, tuple[socket.socket, Listener, float]] = {}
     poll = select.poll()
     poll.register(listening, select.POLLIN)
-    refused = ""
+    refused, suspect = "", -1
     try:
         while len(met) < len(names) - 1:
             now = time.monotonic()
+            if now > limit and suspect in missing(names, rank, met):
+                raise PeerError(f"{names[suspect]} has not come{refused}")
             if now > limit:
-                late = min(set(range(len(names))) - met.keys() - {rank})
+                late = min(missing(names, rank, met))
                 raise PeerError(f"{names[late]} has not come in {wait:g} s{refused}")
             for fd, _ in poll.poll(100):
                 if fd == listening.fileno():
@@ -139,6 +154,8 @@ def wait_for_others(
                 poll.unregister(fd)
                 del strangers[fd]
                 if why:
+                    if _may_be_node(connected, listener, nodes):
+                        suspect, limit = listener.peer, min(limit, now + GREETING)
                     connected.close()
                     refused = f"; {why}"
             for fd, (connected, _, until) in list(strangers.items()):
@@ -149,6 +166,21 @@ def wait_for_others(
     finally:
         for connected, _, _ in strangers.values():
             connected.close()
+
+
+def missing(names: Sequence[str], rank: int, met: Met) -> set[int]:
+    """The nodes that have not come."""
+    return set(range(len(names))) - met.keys() - {rank}
+
+
+def _may_be_node(connected: socket.socket, listener: Listener, nodes: Sequence[str]) -> bool:
+    """Whether someone who was refused is at the address of the node that it says it is."""
+    if listener.has_other_nodes or listener.is_proven or listener.peer < 0:
+        return False
+    try:
+        return connected.getpeername()[0] == resolve(nodes[listener.peer])[1][0]
+    except (OSError, ParameterError):
+        return False
 
 
 def _accept(

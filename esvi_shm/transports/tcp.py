@@ -77,7 +77,7 @@ def connect(options: Options) -> "TcpLink":
         listening = listen(nodes[rank], len(nodes))
         for j in range(rank):
             met[j] = call(key, nodes, names, rank, j, limit, options.wait)
-        wait_for_others(listening, key, names, rank, met, limit, options.wait)
+        wait_for_others(listening, key, nodes, names, rank, met, limit, options.wait)
     except BaseException:
         for found, _ in met.values():
             found.close()

@@ -12,7 +12,7 @@ from dataclasses import replace
 import numpy as np
 
 from esvi_shm import families
-from esvi_shm.corpus.part import take
+from esvi_shm.corpus.range import take
 from esvi_shm.corpus.split import split_documents
 from esvi_shm.errors import ParameterError
 from esvi_shm.points import Points

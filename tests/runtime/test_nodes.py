@@ -10,10 +10,11 @@ import pytest
 
 from esvi_shm.config import FitConfig
 from esvi_shm.corpus.corpus import Corpus
-from esvi_shm.corpus.part import join, take
+from esvi_shm.corpus.part import join
+from esvi_shm.corpus.range import take
 from esvi_shm.corpus.split import split_documents
 from esvi_shm.errors import CorpusError, ParameterError
-from esvi_shm.families.lda import Model, starts
+from esvi_shm.families.lda import Model, likeness, starts
 from esvi_shm.families.lda.schedule import TOLERANCE
 from esvi_shm.runtime import engine, memory
 from esvi_shm.runtime.serial import SerialFit
@@ -131,6 +132,64 @@ def test_priors_are_learned_from_all_documents(monkeypatch):
     sums_hold(learned, alpha=learned.alpha.sum(), eta=3 * learned.eta[0])
 
 
+@pytest.mark.parametrize("learned", ["alpha", "eta", "both"])
+def test_under_cvb0_node_0_judges_the_priors_of_all(learned, monkeypatch):
+    asked = []
+
+    def worse(priors):  # the nearer to where they began
+        return -sum(abs(np.log(prior / 0.1)) for prior in priors)
+
+    def judge(lambda_, word_ids, alpha):
+        tokens = lambda_.sum(axis=1) - COUNTS.sum(axis=0)[word_ids]  # K eta, of every word
+        assert np.ptp(tokens) < 0.02
+        asked.append((float(alpha.mean()), float(tokens.mean()) / 3))
+        return worse(asked[-1])
+
+    def never(*_):
+        raise AssertionError("node 0 is to be asked")
+
+    config = replace(CONFIG, inference="cvb0", learn_priors=learned, n_passes=12, leave_out="none")
+    results, _ = fit_together(CORPUS, config, 2, monkeypatch, [judge, never])
+    alpha, eta = (getattr(results[0].learned, name) for name in ("alpha", "eta"))
+    for name, prior in (("alpha", alpha), ("eta", eta)):
+        assert (prior == getattr(results[1].learned, name)).all()
+        assert (prior == 0.1).all() == (learned not in (name, "both"))
+    # What was kept is the best that was asked for.
+    best = min(asked, key=worse)
+    assert alpha.mean() == pytest.approx(best[0], rel=1e-3)
+    assert eta[0] == pytest.approx(best[1], rel=0.02)
+    sums_hold(results[0].learned, alpha=alpha.sum(), eta=3 * eta[0])
+
+
+@pytest.mark.parametrize("storage", ["margins", "full", "topk"])
+def test_repairs_are_made_by_all_nodes(storage, monkeypatch):
+    drawn = []
+
+    def choose(excess, n, random):
+        if n:  # no kernels are to be compiled
+            drawn.append(excess)
+        return choose_documents(excess, n, random)
+
+    choose_documents = likeness.choose_documents
+    monkeypatch.setattr(likeness, "choose_documents", choose)
+    # Six topics where there are three: some are double.
+    config = replace(CONFIG, n_topics=6, repair_after=(2, 14), n_passes=30, storage=storage)
+    one, _ = fit_together(CORPUS, config, 1, monkeypatch)
+    of_one, drawn = drawn[0], []
+    two, meeting = fit_together(CORPUS, config, 2, monkeypatch)
+    assert two[0].at_rest == two[1].at_rest
+    assert two[0].at_rest["repairs_tried"] > 0
+    for homes in zip(*(meeting.homes[rank].shared["moves"] for rank in (0, 1)), strict=True):
+        assert homes[0] == homes[1]
+    for excess in drawn[::2], drawn[1::2]:
+        assert len(excess[0]) == 40
+    for mine, theirs in zip(two[0].history, two[1].history, strict=True):
+        assert mine.elbo == theirs.elbo
+    assert np.corrcoef(of_one, drawn[0])[0, 1] > 0.9
+    assert two[0].history[-1].elbo == pytest.approx(one[0].history[-1].elbo, rel=0.02)
+    sums_hold(two[0].learned, alpha=0.6, eta=0.6)
+
+
 def test_judges_see_all_topics_at_node_0(monkeypatch):
     seen = []
 
@@ -208,14 +267,12 @@ def test_what_is_taken_within_a_limit_of_memory_fits_at_every_node(monkeypatch):
     "changes",
     [
         {"deterministic": True},
-        {"axis": "topics"},
-        {"repair_after": (30,)},
-        {"inference": "cvb0", "learn_priors": "alpha"},
+        {"axis": "topics", "storage": "full"},
     ],
 )
 def test_what_nodes_cannot_do_is_refused(changes, monkeypatch):
     with pytest.raises(
-        ParameterError, match=f"{list(changes)[-1]} cannot be used on several nodes"
+        ParameterError, match=f"{next(iter(changes))} cannot be used on several nodes"
     ):
         fit_together(
             CORPUS, replace(CONFIG, n_passes=100, **changes), 2, monkeypatch, [lambda *_: 1.0] * 2

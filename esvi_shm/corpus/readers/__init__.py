@@ -9,6 +9,10 @@ each a module, or an object like one, under its format's name. A reader offers
     matches(path) -> bool                          whether the path's name is one of its own
     read(path, options, progress) -> Corpus        or a CorpusError
 
+or, in place of `read`, so that a node need not hold the documents of others (see `corpus.range`)
+
+    read_range(path, options, progress, share) -> Range
+
 Listing the formats imports none of them.
 """
 
@@ -17,11 +21,14 @@ import importlib.metadata
 import os
 import pkgutil
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from esvi_shm.corpus.corpus import Corpus
 from esvi_shm.corpus.options import Progress, ReadOptions
 from esvi_shm.errors import CorpusError, ParameterError
+
+if TYPE_CHECKING:
+    from esvi_shm.corpus.range import Range, Share
 
 GROUP = "esvi_shm.readers"
 
@@ -91,6 +98,37 @@ def read_corpus(
     >>> read_corpus(path).n_tokens
     5
     """
+    from esvi_shm.corpus.range import EVERYTHING
+
+    return read_range(path, format, options, progress, EVERYTHING).corpus
+
+
+def read_range(
+    path: str | os.PathLike[str] | None,
+    format: str | None,
+    options: ReadOptions | None,
+    progress: Progress | None,
+    share: "Share",
+) -> "Range":
+    """Read a range of a corpus.
+
+    Parameters
+    ----------
+    path, format, options, progress
+        As for `read_corpus`, whose errors it raises.
+    share : esvi_shm.corpus.range.Share
+        Which of how many ranges.
+
+    Examples
+    --------
+    >>> import pathlib, tempfile
+    >>> from esvi_shm.corpus.range import Share
+    >>> path = pathlib.Path(tempfile.mkdtemp(), "docword.tea.txt")
+    >>> _ = path.write_text("2\\n3\\n2\\n1 1 4\\n2 3 1\\n")
+    >>> found = read_range(path, None, None, None, Share(1, 2))
+    >>> found.first, found.corpus.n_documents, found.corpus.n_tokens
+    (1, 1, 1)
+    """
     options = options or ReadOptions()
     if path == "":  # which pathlib takes for the current folder
         raise CorpusError("''", "a path must name a file or a folder, and is empty")
@@ -106,7 +144,12 @@ def read_corpus(
             raise ParameterError(name, f"is not for the format {format}", value)
     if path is None and format != "stdlib":
         raise ParameterError("path", f"must be given for the format {format}", path)
-    return reader.read(path, options, progress)
+    if hasattr(reader, "read_range"):
+        return reader.read_range(path, options, progress, share)
+    from esvi_shm.corpus.range import Range, cut
+
+    corpus = reader.read(path, options, progress)
+    return Range(corpus, 0, corpus.n_documents, "") if share.n == 1 else cut(corpus, share)
 
 
 def _own() -> list[str]:

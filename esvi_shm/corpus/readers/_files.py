@@ -5,6 +5,7 @@ becomes a `CorpusError` here. zlib is driven directly because Python's gzip modu
 what it has decompressed when the file turns out to be cut, and with it the line number.
 """
 
+import hashlib
 import os
 import zlib
 from collections.abc import Iterator
@@ -82,10 +83,12 @@ class LineBlocks:
     `next_line` counts it up, and who iterates adds the lines of a block when done with it.
     """
 
-    def __init__(self, path: Path, progress: Progress | None = None) -> None:
+    def __init__(self, path: Path, progress: Progress | None = None, hashing: bool = False) -> None:
         self.path = path
         self.line = 1
+        self.digest = ""
         self._progress = progress
+        self._hash = hashlib.sha256() if hashing else None
         try:
             self._file = open(path, "rb", buffering=0)
             self.size = os.fstat(self._file.fileno()).st_size
@@ -94,10 +97,27 @@ class LineBlocks:
         except (OSError, ValueError) as error:
             raise _plain(path, error) from None
         self.is_gzip = head == GZIP_MAGIC or path.name.lower().endswith(".gz")
-        self._source: Any = _Gunzip(self._file) if self.is_gzip else self._file
+        self._source = self._opened()
         self._buffer = np.empty(min(BLOCK_BYTES, max(self.size, 4096) * 8) + 1, dtype=np.uint8)
         self._start = self._stop = 0
         self._ended = False
+
+    def _opened(self) -> Any:
+        return _Gunzip(self._file) if self.is_gzip else self._file
+
+    def rewind(self, line: int = 1) -> None:
+        """Go back to a line that has been read; of what was read till now `digest` is the SHA-256.
+
+        It is there where the bytes were to be hashed, and of the first time that they were read.
+        """
+        if self._hash is not None:
+            self.digest, self._hash = self._hash.hexdigest(), None
+        self._file.seek(0)
+        self._source = self._opened()
+        self._start = self._stop = 0
+        self._ended, self.line = False, 1
+        while self.line < line:
+            self.next_line()
 
     def __enter__(self) -> "LineBlocks":
         return self
@@ -181,6 +201,8 @@ class LineBlocks:
                     self._buffer[self._stop] = ord("\n")
                     self._stop += 1
                 break
+            if self._hash is not None:
+                self._hash.update(room[:n])
             self._stop += n
             room = room[n:]
         if self._progress is not None:

@@ -8,12 +8,14 @@ grows, and one block.
 """
 
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 
 from esvi_shm.compile import kernel
 from esvi_shm.corpus import _rows
 from esvi_shm.corpus._matrix import INT32_MAX, Arrays, check_sizes
+from esvi_shm.corpus.range import Share
 from esvi_shm.corpus.readers._files import LineBlocks
 from esvi_shm.corpus.readers._scan import (
     AFTER_BLANK,
@@ -45,23 +47,53 @@ class Grammar:
     n_words: int = INT32_MAX
 
 
-def read_pairs(blocks: LineBlocks, grammar: Grammar) -> Arrays:
-    """Read all documents; return (indptr, ids as they stand, counts), rows not yet in order."""
+class Pairs(NamedTuple):
+    """Some documents, the first of them, and the lengths and the least and largest id of all."""
+
+    arrays: Arrays  # indptr, ids as they stand, counts; rows not yet in order
+    first: int
+    sizes: np.ndarray
+    least: int  # INT32_MAX where there is no pair
+    largest: int  # -1 there
+
+
+def read_pairs(blocks: LineBlocks, grammar: Grammar, share: Share) -> Pairs:
+    """Read the documents of a range; where that is not all, their lengths are read before."""
+    if share.n == 1:
+        return _read(blocks, grammar, 0, INT32_MAX)
+    sizes = _read(blocks, grammar, 0, 0).sizes
+    blocks.rewind()
+    return _read(blocks, grammar, *share.of(sizes))
+
+
+def _read(blocks: LineBlocks, grammar: Grammar, first: int, last: int) -> Pairs:
+    """Read all documents, and keep the pairs of documents first..last-1."""
     # The least bytes of a pair are " 0:1"; most files have about twice that.
-    room = max(blocks.size // 8, 1024)
+    room = max(blocks.size // 8, 1024) if last == INT32_MAX else 1024
     ids = np.empty(room, dtype=np.int32)
     counts = np.empty(room, dtype=np.float32)
-    sizes = []
+    all_lengths = [np.zeros(0, dtype=np.int32)]
     # code, line, begin of the line in the block, pairs, documents, line of the first blank line,
-    # the largest id and its line
-    state = np.zeros(8, dtype=np.int64)
+    # the largest id and its line, the least id
+    state = np.array([0, 0, 0, 0, 0, 0, -1, 0, INT32_MAX])
+    done = n_pairs = 0
     for block in blocks:
         state[1:3] = blocks.line, 0
         while True:
             lengths = np.empty(len(block) // 2 + 1, dtype=np.int32)
-            state[4] = 0
+            begin, state[4] = int(state[3]), 0
             _scan_pairs(block, grammar.labelled, grammar.n_words, ids, counts, lengths, state)
-            sizes.append(lengths[: state[4]].copy())
+            lengths = lengths[: state[4]].copy()
+            n_pairs += int(state[3]) - begin
+            # What lies before the range goes, and what lies behind it is written over.
+            here = np.cumsum([0, *lengths])
+            lo, hi = (min(max(d - done, 0), len(lengths)) for d in (first, last))
+            state[3] = begin + here[hi] - here[lo]
+            if lo and hi > lo:
+                for array in (ids, counts):
+                    array[begin : state[3]] = array[begin + here[lo] : begin + here[hi]]
+            all_lengths.append(lengths)
+            done += len(lengths)
             if state[0] != TOO_LITTLE_ROOM:
                 break
             # numpy reallocates in place where it can; what it adds is one line at least.
@@ -73,13 +105,13 @@ def read_pairs(blocks: LineBlocks, grammar: Grammar) -> Arrays:
             fault = _fault(line, grammar, int(state[0]), int(state[5]))
             raise CorpusError(blocks.path, fault, int(state[1]))
         blocks.line = int(state[1])
-    n, top, line_of_top = (int(number) for number in state[[3, 6, 7]])
+    n, largest, line_of_it, least = (int(number) for number in state[[3, 6, 7, 8]])
     if grammar.n_words == INT32_MAX:  # no vocabulary vouches for the largest id
-        check_sizes(sum(map(len, sizes)), top + 1, n, blocks.path, line_of_top)
+        check_sizes(done, largest + 1, n_pairs, blocks.path, line_of_it)
     ids.resize(n, refcheck=False)
     counts.resize(n, refcheck=False)
-    indptr = _rows.offsets(np.concatenate(sizes) if sizes else np.zeros(0, dtype=np.int32))
-    return indptr, ids, counts
+    sizes = np.concatenate(all_lengths)
+    return Pairs((_rows.offsets(sizes[first:last]), ids, counts), first, sizes, least, largest)
 
 
 @kernel(fastmath=False)
@@ -141,6 +173,7 @@ def _scan_pairs(text, labelled, n_words, ids, counts, lengths, state):
             if v > state[6]:
                 state[6] = v
                 state[7] = line
+            state[8] = min(state[8], v)
             ids[n] = v
             counts[n] = count
             n += 1

@@ -1,11 +1,12 @@
 """Bodies of lines `row column count`: the part that uci and matrix_market share.
 
-Blocks of the file go through one strict kernel, which writes words and counts straight to their
-final arrays. As long as documents ascend, their numbers are only counted; the first pair out of
-order brings them into an array, and a stable counting sort puts the pairs in order at the end.
-Memory: the result and one block; for a file out of order, twice the result.
+Blocks of the file go through one strict kernel. As long as documents ascend, their numbers are only
+counted; the first pair out of order brings them into an array, and a stable counting sort puts the
+pairs in order at the end. Memory: the result and one block; for a file out of order, twice the
+result.
 """
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -13,6 +14,7 @@ import numpy as np
 from esvi_shm.compile import kernel
 from esvi_shm.corpus import _rows
 from esvi_shm.corpus._matrix import Arrays, check_sizes
+from esvi_shm.corpus.range import Share
 from esvi_shm.corpus.readers._files import LineBlocks
 from esvi_shm.corpus.readers._scan import (
     AFTER_BLANK,
@@ -50,59 +52,58 @@ class Header:
         return self.n_second if self.transpose else self.n_first
 
     @property
+    def shortest(self) -> int:
+        """Bytes of the shortest line."""
+        return len("1 1\n") if self.kind == NO_COUNT else len("1 1 1\n")
+
+    @property
     def n_words(self) -> int:
         return self.n_first if self.transpose else self.n_second
 
 
-def read_triples(blocks: LineBlocks, header: Header) -> Arrays:
-    """Read the body behind the header; return (indptr, indices, counts)."""
+def read_triples(blocks: LineBlocks, header: Header, share: Share) -> tuple[Arrays, int]:
+    """Read the body behind the header; return (indptr, indices, counts) of a range, and its first.
+
+    Where not all documents are kept, what the pairs are is read once before, for their numbers.
+    """
     _check_header(blocks, header)
-    n_pairs = header.n_pairs
+    if share.n == 1:
+        return _read(blocks, header, 0, header.n_documents, header.n_pairs), 0
+    line, sizes = blocks.line, np.zeros(header.n_documents, dtype=np.int64)
+    for docs, _, _ in _scan(blocks, header):
+        _rows.count_rows(docs, sizes)
+    first, last = share.of(sizes)
+    blocks.rewind(line)
+    return _read(blocks, header, first, last, int(sizes[first:last].sum())), first
+
+
+def _read(blocks: LineBlocks, header: Header, first: int, last: int, n_pairs: int) -> Arrays:
+    """The pairs of documents first..last-1, of which there are `n_pairs`."""
     try:
-        sizes = np.zeros(header.n_documents, dtype=np.int64)
+        sizes = np.zeros(last - first, dtype=np.int64)
         words = np.empty(n_pairs, dtype=np.int32)
         counts = np.empty(n_pairs, dtype=np.float32)
     except MemoryError:
         where = f"{blocks.path}, line {header.line}"
         raise MemoryShortError(f"{where}: there is no memory for {n_pairs} pairs") from None
     all_docs: np.ndarray | None = None
-    # code, line, begin of the line in the block, pairs, line of the first blank line
-    state = np.zeros(5, dtype=np.int64)
-    n, last = 0, 0
-    for block in blocks:
-        docs = np.empty(min(n_pairs - n, len(block) // 4 + 1), dtype=np.int32)
-        first, second = (words[n:], docs) if header.transpose else (docs, words[n:])
-        state[1] = blocks.line
-        _scan_triples(
-            block,
-            header.n_first,
-            header.n_second,
-            header.kind,
-            header.blank_lines,
-            first,
-            second,
-            counts[n:],
-            len(docs),
-            state,
-        )
-        if state[0] != GOOD:
-            raise _explain(blocks, block, header, state)
-        docs = docs[: state[3]]
-        if all_docs is None and not _rows.is_ascending(docs, last):
+    n, previous, is_all = 0, 0, last - first == header.n_documents
+    # What is all kept is written where it belongs.
+    for docs, words_here, counts_here in _scan(blocks, header, (words, counts) if is_all else None):
+        if not is_all:
+            kept = (docs >= first) & (docs < last)
+            docs = docs[kept] - np.int32(first)
+            words_here, counts_here = words_here[kept], counts_here[kept]
+        if all_docs is None and not _rows.is_ascending(docs, previous):
             all_docs = np.empty(n_pairs, dtype=np.int32)
             all_docs[:n] = np.repeat(np.arange(len(sizes), dtype=np.int32), sizes)
+        end = n + len(docs)
         if all_docs is not None:
-            all_docs[n : n + len(docs)] = docs
+            all_docs[n:end] = docs
+        if not is_all:
+            words[n:end], counts[n:end] = words_here, counts_here
         _rows.count_rows(docs, sizes)
-        n += len(docs)
-        last = docs[-1] if len(docs) else last
-        blocks.line = int(state[1])
-    if n < n_pairs:
-        raise CorpusError(
-            blocks.path,
-            f"the header (line {header.line}) says {n_pairs} pairs, the file ends after {n}",
-            blocks.line - 1,
-        )
+        n, previous = end, docs[-1] if len(docs) else previous
     indptr = _rows.offsets(sizes)
     if all_docs is not None:
         words_in, counts_in = words, counts
@@ -112,11 +113,58 @@ def read_triples(blocks: LineBlocks, header: Header) -> Arrays:
     return _rows.tidy(indptr, words, counts)
 
 
+def _scan(
+    blocks: LineBlocks, header: Header, into: tuple[np.ndarray, np.ndarray] | None = None
+) -> Iterator[Arrays]:
+    """Documents, words and counts, block by block; to be used before the next is asked for.
+
+    Words and counts of all blocks lie one behind the other in `into`, if that is given.
+    """
+    # code, line, begin of the line in the block, pairs, line of the first blank line
+    state = np.zeros(5, dtype=np.int64)
+    docs = words = np.empty(0, dtype=np.int32)
+    counts = np.empty(0, dtype=np.float32)
+    n = 0
+    for block in blocks:
+        room = min(header.n_pairs - n, len(block) // header.shortest + 1)
+        if room > len(docs):
+            docs = np.empty(room, dtype=np.int32)
+            if into is None:
+                words, counts = np.empty(room, dtype=np.int32), np.empty(room, dtype=np.float32)
+        if into is not None:
+            words, counts = into[0][n:], into[1][n:]
+        first, second = (words, docs) if header.transpose else (docs, words)
+        state[1] = blocks.line
+        _scan_triples(
+            block,
+            header.n_first,
+            header.n_second,
+            header.kind,
+            header.blank_lines,
+            first,
+            second,
+            counts,
+            room,
+            state,
+        )
+        if state[0] != GOOD:
+            raise _explain(blocks, block, header, state)
+        blocks.line = int(state[1])
+        here = int(state[3])
+        n += here
+        yield docs[:here], words[:here], counts[:here]
+    if n < header.n_pairs:
+        raise CorpusError(
+            blocks.path,
+            f"the header (line {header.line}) says {header.n_pairs} pairs, the file ends after {n}",
+            blocks.line - 1,
+        )
+
+
 def _check_header(blocks: LineBlocks, header: Header) -> None:
     """Refuse sizes that cannot be true before anything is allocated for them."""
     check_sizes(header.n_documents, header.n_words, header.n_pairs, blocks.path, header.line)
-    shortest = len("1 1\n") if header.kind == NO_COUNT else len("1 1 1\n")
-    if header.n_pairs * shortest > blocks.most_bytes + 1:
+    if header.n_pairs * header.shortest > blocks.most_bytes + 1:
         raise CorpusError(
             blocks.path,
             f"the header says {header.n_pairs} pairs, which do not fit a file of "

@@ -4,10 +4,13 @@ The words, if not given, are in `NAME.vocab` or `vocab.txt` beside it.
 """
 
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from esvi_shm.corpus.corpus import Corpus
 from esvi_shm.corpus.options import Progress, ReadOptions
 from esvi_shm.corpus.readers import _files
+
+if TYPE_CHECKING:
+    from esvi_shm.corpus.range import Range, Share
 
 FORMAT = "ldac"
 OPTIONS = frozenset({"vocabulary"})
@@ -19,16 +22,20 @@ def matches(path: Path) -> bool:
     return _files.has_suffix(path, *SUFFIXES)
 
 
-def read(path: Path, options: ReadOptions, progress: Progress | None) -> Corpus:
-    """Read an LDA-C file."""
+def read_range(
+    path: Path, options: ReadOptions, progress: Progress | None, share: "Share"
+) -> "Range":
+    """Read a range of an LDA-C file."""
     from esvi_shm.corpus import _rows
+    from esvi_shm.corpus.range import Range
     from esvi_shm.corpus.readers._pairs import Grammar, read_pairs
 
     plain = path.with_suffix("") if path.suffix.lower() == ".gz" else path
     words = options.vocabulary or _files.beside(path, plain.stem + ".vocab", "vocab.txt")
     vocabulary = None if words is None else _files.read_vocabulary(words)
     grammar = Grammar(False) if vocabulary is None else Grammar(False, len(vocabulary))
-    with _files.LineBlocks(path, progress) as blocks:
-        arrays = read_pairs(blocks, grammar)
-    n_words = len(vocabulary or ()) or int(arrays[1].max(initial=-1)) + 1
-    return Corpus(*_rows.tidy(*arrays), n_words, vocabulary, str(path))
+    with _files.LineBlocks(path, progress, hashing=share.n > 1) as blocks:
+        found = read_pairs(blocks, grammar, share)
+    n_words = len(vocabulary or ()) or found.largest + 1
+    corpus = share.corpus(*_rows.tidy(*found.arrays), n_words, vocabulary, str(path))
+    return Range(corpus, found.first, len(found.sizes), blocks.digest)

@@ -5,11 +5,14 @@ Own, and not scipy's `mmread`, because that takes `3abc` for 3 and does not see 
 """
 
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from esvi_shm.corpus.corpus import Corpus
 from esvi_shm.corpus.options import Progress, ReadOptions
 from esvi_shm.corpus.readers import _files
 from esvi_shm.errors import CorpusError
+
+if TYPE_CHECKING:
+    from esvi_shm.corpus.range import Range, Share
 
 FORMAT = "matrix_market"
 OPTIONS = frozenset({"transpose", "vocabulary"})
@@ -21,12 +24,15 @@ def matches(path: Path) -> bool:
     return _files.has_suffix(path, ".mtx")
 
 
-def read(path: Path, options: ReadOptions, progress: Progress | None) -> Corpus:
-    """Read a Matrix Market file."""
+def read_range(
+    path: Path, options: ReadOptions, progress: Progress | None, share: "Share"
+) -> "Range":
+    """Read a range of a Matrix Market file."""
+    from esvi_shm.corpus.range import Range
     from esvi_shm.corpus.readers._scan import header_integer, shown
     from esvi_shm.corpus.readers._triples import Header, read_triples
 
-    with _files.LineBlocks(path, progress) as blocks:
+    with _files.LineBlocks(path, progress, hashing=share.n > 1) as blocks:
         kind = _read_banner(blocks)
         line: bytes | None = b"%"
         while line is not None and (line.startswith(b"%") or not line.strip()):
@@ -44,9 +50,10 @@ def read(path: Path, options: ReadOptions, progress: Progress | None) -> Corpus:
         )
         names = ("word", "document") if options.transpose else ("document", "word")
         header = Header(n_rows, n_columns, n_pairs, number, kind, names, options.transpose, True)
-        arrays = read_triples(blocks, header)
+        arrays, first = read_triples(blocks, header, share)
     vocabulary = None if options.vocabulary is None else _files.read_vocabulary(options.vocabulary)
-    return Corpus(*arrays, header.n_words, vocabulary, str(path))
+    corpus = share.corpus(*arrays, header.n_words, vocabulary, str(path))
+    return Range(corpus, first, header.n_documents, blocks.digest)
 
 
 def _read_banner(blocks: _files.LineBlocks) -> int:

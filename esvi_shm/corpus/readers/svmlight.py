@@ -8,11 +8,14 @@ scikit-learn's reader, because that cannot say in which line a fault is.
 
 import logging
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from esvi_shm.corpus.corpus import Corpus
 from esvi_shm.corpus.options import Progress, ReadOptions
 from esvi_shm.corpus.readers import _files
 from esvi_shm.errors import CorpusError, ParameterName
+
+if TYPE_CHECKING:
+    from esvi_shm.corpus.range import Range, Share
 
 FORMAT = "svmlight"
 OPTIONS = frozenset({"vocabulary", "first_id"})
@@ -26,18 +29,21 @@ def matches(path: Path) -> bool:
     return _files.has_suffix(path, *SUFFIXES)
 
 
-def read(path: Path, options: ReadOptions, progress: Progress | None) -> Corpus:
-    """Read an SVMlight file."""
+def read_range(
+    path: Path, options: ReadOptions, progress: Progress | None, share: "Share"
+) -> "Range":
+    """Read a range of an SVMlight file."""
     from esvi_shm.corpus import _rows
+    from esvi_shm.corpus.range import Range
     from esvi_shm.corpus.readers._pairs import Grammar, read_pairs
 
     words = options.vocabulary
     vocabulary = None if words is None else _files.read_vocabulary(words)
-    with _files.LineBlocks(path, progress) as blocks:
+    with _files.LineBlocks(path, progress, hashing=share.n > 1) as blocks:
         # From 0 or from 1: that shows when all ids are read.
         grammar = Grammar(True) if vocabulary is None else Grammar(True, len(vocabulary) + 1)
-        indptr, ids, counts = read_pairs(blocks, grammar)
-    most, zero_occurs = int(ids.max(initial=0)), len(ids) > 0 and ids.min() == 0
+        found = read_pairs(blocks, grammar, share)
+    (indptr, ids, counts), most, zero_occurs = found.arrays, max(found.largest, 0), not found.least
     first = options.first_id
     if first is None:
         first = 0 if zero_occurs else 1
@@ -57,4 +63,5 @@ def read(path: Path, options: ReadOptions, progress: Progress | None) -> Corpus:
             rule = f"the vocabulary {words} has {len(vocabulary)} words"
             raise CorpusError(path, f"{rule}, but with ids from {first} a word has id {most}")
         n_words = len(vocabulary)
-    return Corpus(*_rows.tidy(indptr, ids, counts), n_words, vocabulary, str(path))
+    corpus = share.corpus(*_rows.tidy(indptr, ids, counts), n_words, vocabulary, str(path))
+    return Range(corpus, found.first, len(found.sizes), blocks.digest)

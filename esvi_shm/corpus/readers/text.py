@@ -4,15 +4,25 @@ Words are counted by scikit-learn's `CountVectorizer`: in lower case, runs of le
 underscores, two at least. An empty line is an empty document, so that document i stays line i.
 """
 
+import hashlib
+import itertools
 import logging
 import warnings
-from collections.abc import Callable, Collection, Iterator
+from array import array
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from esvi_shm.corpus.corpus import Corpus
+import numpy as np
+
+from esvi_shm.corpus.corpus import Corpus, Documents
 from esvi_shm.corpus.options import Progress, ReadOptions
 from esvi_shm.corpus.readers import _files
 from esvi_shm.errors import CorpusError, ParameterError
+
+if TYPE_CHECKING:
+    from esvi_shm.corpus.range import Range, Share
 
 FORMAT = "text"
 OPTIONS = frozenset({"vocabulary", "min_df", "max_df", "stop_words", "max_vocabulary"})
@@ -27,8 +37,12 @@ def matches(path: Path) -> bool:
     return _files.has_suffix(path, ".txt") and not _files.stem(path).startswith("docword.")
 
 
-def read(path: Path, options: ReadOptions, progress: Progress | None) -> Corpus:
-    """Read and count plain text."""
+def read_range(
+    path: Path, options: ReadOptions, progress: Progress | None, share: "Share"
+) -> "Range":
+    """Read and count a range of plain text, in the words of all of it."""
+    from esvi_shm.corpus.range import Range
+
     vocabulary = _vocabulary(options)
     from sklearn.feature_extraction.text import CountVectorizer
 
@@ -43,28 +57,88 @@ def read(path: Path, options: ReadOptions, progress: Progress | None) -> Corpus:
     _warn_of(options.vocabulary, vocabulary or (), analyse)
     if options.stop_words != "english":
         _warn_of(options.stop_words, vectorizer.stop_words or (), analyse)
-    documents = _Counted(_folder(path, progress) if path.is_dir() else _lines(path, progress))
+    documents = _Counted(path, progress)
+    first, digest = 0, ""
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # of odd words, which are told above in one line
-            matrix = vectorizer.fit_transform(documents)
+            if share.n == 1:
+                matrix = vectorizer.fit_transform(documents)
+            else:
+                found = _survey(documents, vectorizer)
+                digest, (first, last) = found.digest, share.of(found.sizes)
+                vectorizer = CountVectorizer(vocabulary=found.words)
+                documents = _Counted(path, progress)
+                matrix = vectorizer.transform(itertools.islice(documents, first, last))
     except CorpusError:
         raise
     except ValueError as error:
         raise CorpusError(path, _fault(str(error), options, documents.n)) from None
-    return Corpus.from_sparse(matrix, vectorizer.get_feature_names_out(), str(path))
+    words = vectorizer.get_feature_names_out()
+    kind = Corpus if share.n == 1 else Documents
+    corpus = kind.from_sparse(matrix, words, str(path))
+    return Range(corpus, first, len(found.sizes) if share.n > 1 else documents.n, digest)
 
 
 class _Counted:
-    """Documents, and how many there were."""
+    """Documents of a path, and how many there were."""
 
-    def __init__(self, documents: Iterator[str]) -> None:
-        self.documents, self.n = documents, 0
+    def __init__(self, path: Path, progress: Progress | None) -> None:
+        is_folder = path.is_dir()
+        self.documents = _folder(path, progress) if is_folder else _lines(path, progress)
+        self.n = 0
 
     def __iter__(self) -> Iterator[str]:
         for document in self.documents:
             self.n += 1
             yield document
+
+
+class _Survey(NamedTuple):
+    """What has to be known of all documents before a range of them is counted."""
+
+    words: list[str]
+    sizes: np.ndarray  # different words of each document, those that are dropped too
+    digest: str
+
+
+def _survey(documents: Iterable[str], vectorizer: Any) -> _Survey:
+    """The words that `CountVectorizer.fit` would keep, without the counts of all documents.
+
+    Raises ValueError as that does.
+    """
+    analyse, seen = vectorizer.build_analyzer(), hashlib.sha256()
+    n_documents_of: Counter[str] = Counter()
+    n_tokens_of: Counter[str] = Counter()
+    sizes = array("i")
+    for document in documents:
+        encoded = document.encode("utf-8", "surrogatepass")
+        seen.update(b"%d:%s" % (len(encoded), encoded))
+        tokens = analyse(document)
+        if vectorizer.vocabulary is not None:
+            sizes.append(len(set(tokens)))
+            continue
+        counted = Counter(tokens)
+        n_documents_of.update(counted.keys())
+        n_tokens_of.update(counted)
+        sizes.append(len(counted))
+    lengths, digest = np.array(sizes, np.int32), seen.hexdigest()
+    if vectorizer.vocabulary is not None:
+        return _Survey(list(vectorizer.vocabulary), lengths, digest)
+    if not n_tokens_of:
+        raise ValueError("empty vocabulary")
+    least, most = (
+        limit if isinstance(limit, int) else limit * len(lengths)
+        for limit in (vectorizer.min_df, vectorizer.max_df)
+    )
+    words = [word for word, n in sorted(n_documents_of.items()) if least <= n <= most]
+    if not words:
+        raise ValueError("no terms remain")
+    if vectorizer.max_features is not None and len(words) > vectorizer.max_features:
+        # In the same way, so that of words that are as frequent the same ones are kept.
+        frequent = (-np.array([n_tokens_of[word] for word in words])).argsort()
+        words = [words[i] for i in sorted(frequent[: vectorizer.max_features])]
+    return _Survey(words, lengths, digest)
 
 
 def _fault(message: str, options: ReadOptions, n_documents: int) -> str:

@@ -4,11 +4,14 @@ Three lines D, W, NNZ, then NNZ lines `document word count` with ids from 1.
 """
 
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from esvi_shm.corpus.corpus import Corpus
 from esvi_shm.corpus.options import Progress, ReadOptions
 from esvi_shm.corpus.readers import _files
 from esvi_shm.errors import CorpusError
+
+if TYPE_CHECKING:
+    from esvi_shm.corpus.range import Range, Share
 
 FORMAT = "uci"
 OPTIONS = frozenset({"transpose", "vocabulary"})
@@ -20,12 +23,15 @@ def matches(path: Path) -> bool:
     return _files.stem(path).startswith(PREFIX) and _files.has_suffix(path, ".txt")
 
 
-def read(path: Path, options: ReadOptions, progress: Progress | None) -> Corpus:
-    """Read a UCI bag of words."""
+def read_range(
+    path: Path, options: ReadOptions, progress: Progress | None, share: "Share"
+) -> "Range":
+    """Read a range of a UCI bag of words."""
+    from esvi_shm.corpus.range import Range
     from esvi_shm.corpus.readers._scan import REAL, header_integer
     from esvi_shm.corpus.readers._triples import Header, read_triples
 
-    with _files.LineBlocks(path, progress) as blocks:
+    with _files.LineBlocks(path, progress, hashing=share.n > 1) as blocks:
         sizes = []
         for what, least in (("D (documents)", 0), ("W (words)", 0), ("NNZ (pairs)", 0)):
             line = blocks.next_line()
@@ -35,10 +41,11 @@ def read(path: Path, options: ReadOptions, progress: Progress | None) -> Corpus:
             sizes.append(header_integer(path, blocks.line - 1, what, text, least))
         names = ("word", "document") if options.transpose else ("document", "word")
         header = Header(sizes[0], sizes[1], sizes[2], 3, REAL, names, options.transpose)
-        arrays = read_triples(blocks, header)
+        arrays, first = read_triples(blocks, header, share)
     words = options.vocabulary
     if words is None and path.name.lower().startswith(PREFIX):
         plain = path.name[: -len(".gz")] if path.name.lower().endswith(".gz") else path.name
         words = _files.beside(path, "vocab." + plain[len(PREFIX) :])
     vocabulary = None if words is None else _files.read_vocabulary(words)
-    return Corpus(*arrays, header.n_words, vocabulary, str(path))
+    corpus = share.corpus(*arrays, header.n_words, vocabulary, str(path))
+    return Range(corpus, first, header.n_documents, blocks.digest)

@@ -91,7 +91,7 @@ class Model:
         "tidy",
         *repair.COMMANDS,
     )
-    tours = ("sweep", "last_sweep", "add_words", "bound_pairs")
+    tours = ("sweep", "last_sweep", "add_words", "bound_pairs", "find_excess")
     travels = ("lambda_",)
     copied = False
     contributes = "pi"

@@ -150,8 +150,6 @@ def check_nodes(config: FitConfig) -> None:
     refused = {
         "deterministic": config.deterministic,
         "axis": config.axis == "topics",
-        "repair_after": bool(config.repair_after),
-        "learn_priors": config.learn_priors != "none" and config.inference == "cvb0",
     }
     for name, is_given in refused.items():
         if is_given:

@@ -24,6 +24,7 @@ Rethinking LDA: why priors matter, NIPS 2009 (alpha by topic, eta for all words)
 """
 
 from collections.abc import Callable, Generator
+from typing import Any
 
 import numpy as np
 
@@ -31,7 +32,7 @@ from esvi_shm.compile import kernel
 from esvi_shm.config import LEAST_PRIOR, MOST_PRIOR, FitConfig
 from esvi_shm.errors import ParameterError
 from esvi_shm.families.contract import Arrays, Judge
-from esvi_shm.families.lda.totals import everywhere, sum_up
+from esvi_shm.families.lda.totals import everywhere, sum_up, whole_rows
 from esvi_shm.special import digamma, log_gamma
 
 LEARNED = ("none", "alpha", "eta", "both")
@@ -180,6 +181,21 @@ def climb(measure: Measure, start: np.ndarray) -> Generator[str, bool, np.ndarra
     return here
 
 
+def ask(
+    judge: Judge, whole: Arrays | None, word_ids: np.ndarray, alpha: np.ndarray, more: float = 0.0
+) -> Generator[Any, Any, float]:
+    """What speaks for a prior, the higher the better: what the judge of node 0 says, on every node.
+
+    Of all topics (`totals.whole_rows`), with `more` in every number of lambda.
+    """
+    found = np.zeros(1)
+    if whole is not None:
+        topics = whole["lambda_"]
+        found[0] = -judge(topics + np.float32(more) if more else topics, word_ids, alpha)
+    yield found
+    return float(found[0])
+
+
 def learn(
     config: FitConfig, word_ids: np.ndarray, shared: Arrays, judge: Judge | None
 ) -> Generator[str, bool, None]:
@@ -195,7 +211,7 @@ def learn(
     judge : callable or None
         Decides in place of F; see `contract.Judge`.
     """
-    alpha, eta, lambda_ = shared["alpha"], shared["eta"], shared["lambda_"]
+    alpha, eta = shared["alpha"], shared["eta"]
     n_topics, n_words = len(alpha), len(eta)
 
     def measure_alpha(trial: np.ndarray) -> Generator[str, bool, tuple[float, np.ndarray]]:
@@ -205,7 +221,9 @@ def learn(
         by_topic, change = sums[:n_topics], sums[n_topics + CHANGE]
         if config.symmetric_alpha:
             by_topic = np.full(n_topics, by_topic.mean())
-        value = sums[n_topics + LNB] if judge is None else -judge(lambda_, word_ids, trial)
+        value = sums[n_topics + LNB]
+        if judge is not None:
+            value = yield from ask(judge, whole, word_ids, trial)
         return value, trial * by_topic / change
 
     def measure_eta(trial: np.ndarray) -> Generator[str, bool, tuple[float, np.ndarray]]:
@@ -213,15 +231,15 @@ def learn(
         yield "sum_under_eta"
         sums = yield from everywhere(shared["topic_sums"])
         change, lnb = _sums_of_topics(pi, n_words * float(trial[0]))
-        if judge is None:
-            value = sums[LNB] - lnb
-        else:
-            moved = lambda_ + np.float32(trial[0] - eta[0])
-            value = -judge(moved, word_ids, alpha)
+        value = sums[LNB] - lnb
+        if judge is not None:
+            value = yield from ask(judge, whole, word_ids, alpha, float(trial[0] - eta[0]))
         return value, trial * sums[CHANGE] / (n_words * change)
 
     # What has left a topic is to be 0, not what rounding left of it.
     pi = yield from sum_up(shared)
+    # It stays as it is until a prior is chosen.
+    whole = None if judge is None else (yield from whole_rows(shared))
     if config.learn_priors in ("alpha", "both"):
         alpha[:] = yield from climb(measure_alpha, alpha)
     if config.learn_priors in ("eta", "both"):

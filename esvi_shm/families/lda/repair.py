@@ -17,16 +17,16 @@ Vassilvitskii 2007.
 """
 
 from collections.abc import Callable, Generator
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from esvi_shm.corpus.held import AnyCorpus
 from esvi_shm.families.contract import Arrays, Bound
 from esvi_shm.families.lda import likeness
-from esvi_shm.families.lda.cut import Sizes
+from esvi_shm.families.lda.cut import Sizes, row_of_word
 from esvi_shm.families.lda.likeness import STAYS, Likeness
-from esvi_shm.families.lda.totals import fold_in, sum_up
+from esvi_shm.families.lda.totals import everywhere, fold_in, sum_up
 from esvi_shm.shared.table import ArraySpec
 
 if TYPE_CHECKING:
@@ -42,6 +42,7 @@ COMMANDS = (
     "keep",
     "restore",
     "liken",
+    "find_excess",
     "take_over",
     "smooth_freed",
     "scale_freed",
@@ -101,22 +102,24 @@ def specs(sizes: Sizes, n_topics: int) -> list[ArraySpec]:
 
 def script(
     model: "Model", corpus: AnyCorpus, arrays: Arrays, shared: Arrays, n_passes: int
-) -> Generator[str | int, bool, dict[str, int]]:
+) -> Generator[Any, Any, dict[str, int]]:
     """What home does at a rest: one move on trial, of all topics that are to be freed."""
     # gamma, lambda and pi are at their sums from here on, as they will be after `restore`.
-    yield from sum_up(shared)
+    pi = yield from sum_up(shared)
     yield "liken"
-    eta_total, tokens = float(shared["eta"].sum()), float(arrays["document_tokens"].sum())
+    yield "find_excess"
+    eta_total, tokens = float(shared["eta"].sum()), float(arrays["word_tokens"].sum())
     seen = Likeness(
-        shared["like_words"].sum(axis=0),
-        shared["like_documents"].sum(axis=0),
-        shared["like_sums"].sum(axis=0),
-        shared["pi"].sum(axis=0),
+        (yield from everywhere(shared["like_words"])),
+        (yield from everywhere(shared["like_documents"])),
+        (yield from everywhere(shared["like_sums"])),
+        pi,
     )
+    # The same on all nodes: all of it is drawn from what all know.
     random = np.random.default_rng([model.config.seed, n_passes, 0x8E5EED])
-    moves = likeness.choose_moves(seen, len(shared["excess"]), eta_total, random)
+    moves = likeness.choose_moves(seen, model.sizes.n_documents_in_all, eta_total, random)
     freed = np.flatnonzero(moves != STAYS)
-    seeds = likeness.choose_documents(shared["excess"], len(freed), random)
+    seeds = likeness.choose_documents(corpus.of_all(shared["excess"]), len(freed), random)
     moves[freed[len(seeds) :]] = STAYS
     freed = freed[: len(seeds)]
     if not len(freed):
@@ -133,12 +136,13 @@ def script(
     # Only the freed topics are written: half the corpus distribution, half a document's, in sum
     # as large as a topic is on average.
     yield "smooth_freed"
-    row_of_word = np.argsort(arrays["word_ids"])
+    row_of = row_of_word(arrays)
     indptr, indices, counts = corpus.rows(seeds)
-    for i, (k, d) in enumerate(zip(freed, seeds, strict=True)):
+    for i, k in enumerate(freed):
         pairs = slice(indptr[i], indptr[i + 1])
-        weights = 0.5 * counts[pairs] / arrays["document_tokens"][d]
-        shared["lambda_"][row_of_word[indices[pairs]], k] += weights
+        weights = 0.5 * counts[pairs] / counts[pairs].sum(dtype=np.float64)
+        rows = row_of[indices[pairs]]
+        shared["lambda_"][rows[rows >= 0], k] += weights[rows >= 0]
     yield "scale_freed"
     shared["pi"][0, freed] += tokens / len(moves) - shared["pi"][:, freed].sum(axis=0)
     shared["pi_snapshot"][:] = shared["pi"]
@@ -199,13 +203,19 @@ class Repairer:
         words[:] = 0.0
         for first, last in worker.own_rows():
             words += likeness.products(lambda_[first:last], shared["eta"][first:last, None])
-        first = worker.first_document
-        excess = shared["excess"][first : first + len(gamma)]
-        excess[:] = 0.0
-        pi = shared["pi"].sum(axis=0) + shared["eta"].sum()
-        for block in range(worker.model.sizes.n_blocks):
+        self._excess()[:] = 0.0
+
+    def _excess(self) -> np.ndarray:
+        """That of the worker's documents."""
+        first = self.worker.first_document
+        return self.shared["excess"][first : first + len(self.worker.gamma)]
+
+    def _find_excess(self) -> None:
+        worker, lambda_, excess = self.worker, self.shared["lambda_"], self._excess()
+        pi = self.shared["pi"].sum(axis=0) + self.shared["eta"].sum()
+        for block in worker.resident:
             likeness.excess_into(
-                excess, worker.shard, block, gamma, lambda_, pi, worker.document_tokens
+                excess, worker.shard, block, worker.gamma, lambda_, pi, worker.document_tokens
             )
 
     def _take_over(self) -> None:

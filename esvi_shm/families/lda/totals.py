@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from esvi_shm.families.contract import Arrays
+from esvi_shm.families.contract import Arrays, WholeRows
 
 #: Sweeps of each worker over its own documents, with the topics held still, at a start.
 FOLD_SWEEPS = 5
@@ -49,3 +49,9 @@ def everywhere(sums: np.ndarray) -> Generator[Any, Any, np.ndarray]:
     total = sums.sum(axis=0)
     yield total
     return total
+
+
+def whole_rows(shared: Arrays) -> Generator[Any, Any, Arrays | None]:
+    """The shared arrays with all rows of all nodes, at node 0; None at others."""
+    rows = yield WholeRows()
+    return None if rows is None else {**shared, **rows}

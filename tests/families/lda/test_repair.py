@@ -210,6 +210,7 @@ def test_the_excess_is_by_its_formula():
     gamma, lambda_ = fit.gamma.astype(float), fit.lambda_.astype(float)
     for worker in fit.workers:
         worker.command("liken")
+        worker.command("find_excess")
     p = (gamma / gamma.sum(axis=1, keepdims=True)) @ (lambda_ / lambda_.sum(axis=0)).T
     share = COUNTS / COUNTS.sum(axis=1, keepdims=True)
     wanted = (COUNTS * np.log(np.maximum(share, 1e-9) / p)).sum(axis=1)
