@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from esvi_shm.families.lda.tiling import (
+from esvi_shm.families.lda.lists import (
     DOCUMENT_CUT,
     EDGE_CUT,
     ROUNDING,
