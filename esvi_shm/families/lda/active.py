@@ -21,10 +21,13 @@ elsewhere, as a share of what it puts into the topics of both, is (under vb) at 
     f = E(eta_v), of a topic that the word lacks; F = sum of 1 / E(pi_k) over all topics, G that of
     E(gamma_k) / E(pi_k) over the document's; B = sum of the word's factors, s that of the products
 
-Where that is above `Rule.tolerance`, the pair is updated over all topics of the word, and where
-that is not enough either, over all topics: so a document and a word find new topics. Topics whose
-phi is below the tolerance are left out then, if together they are at most `lists.SCATTERED`
-tolerances; else those below the tolerance over their number, together at most the tolerance.
+and of one topic that the document lacks (e b + f G) / s, b = the word's largest factor, or f.
+Where the one is above `lists.scattered` tolerances, or the other above the tolerance
+(`Rule.tolerance`; under cvb0 the first alone), the pair is updated over all topics of the word, and
+where that is not enough either, over all topics: so a document and a word find new topics. Topics
+whose phi is below the tolerance are left out then, if together they are at most
+`lists.SCATTERED` tolerances; else those below the tolerance over their number, together at most the
+tolerance.
 
 The state is that of storage `margins`, and so is the order of the updates. What a margin held
 outside of a list is taken back. The lists are in `lists`, the loops over pairs in `sparse`.
@@ -190,9 +193,10 @@ def _sweep(shard, block, gamma, lambda_, phi_doc, rule, want_entropy, scratch, l
     n_words = shard.block_word_ptr[block + 1] - first_word
     rows, theta, total, topic_factor = lists.rows, lists.theta, lists.total, scratch.factor
     masks, starts, slots = lists.masks, lists.starts, lists.slots
-    items, entries, norms, weights = lists.items, lists.entries, lists.norms, lists.weights
+    items, entries = lists.items, lists.entries
+    norms, weights, least = lists.norms, lists.weights, lists.least
     x, factors, places, extra = lists.x, lists.factors, lists.places, lists.extra
-    mass_of, edge_of, live = lists.mass, lists.edge, lists.live
+    reach_of, edge_of, live = lists.reach, lists.edge, lists.live
     mine, inverse, kept = lists.mine, lists.inverse, lists.kept
     cvb0, excluding, leave_out = rule.cvb0, rule.leave_out != NONE, rule.leave_out
     elsewhere = 0.0
@@ -305,20 +309,21 @@ def _sweep(shard, block, gamma, lambda_, phi_doc, rule, want_entropy, scratch, l
             if cvb0:
                 for c in range(n_pairs):
                     i, s = pair_word[j + c] - first_word, norms[c]
-                    beside = outside * mass_of[i] + document_factors * edge_of[i]
+                    beside = outside * reach_of[i] + document_factors * edge_of[i]
                     # Over more topics there is less outside.
                     beside = min(beside, rule.tolerance * s)
                     elsewhere += np.float64(pair_count[j + c] * beside) / max(s + beside, LEAST_SUM)
             for c in range(n_pairs):
                 i = pair_word[j + c] - first_word
+                least[c] = limit * reach_of[i] + edge_limit * edge_of[i] + LEAST_SUM
+            for c in range(n_pairs):
                 weights[c] = pair_count[j + c] / norms[c]
-                some |= norms[c] < limit * mass_of[i] + edge_limit * edge_of[i] + LEAST_SUM
+                some |= norms[c] < least[c]
             if some:
                 for c in range(n_pairs):
-                    i = pair_word[j + c] - first_word
-                    if norms[c] >= limit * mass_of[i] + edge_limit * edge_of[i] + LEAST_SUM:
+                    if norms[c] >= least[c]:
                         continue
-                    slow = True
+                    i, slow = pair_word[j + c] - first_word, True
                     weights[c], norms[c] = 0.0, 1.0
                     shares = (all_factors, document_factors, outside)
                     part, done = _update_outside(

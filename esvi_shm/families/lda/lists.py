@@ -30,10 +30,10 @@ ROUNDING = np.float32(4e-6)
 #: A word is in all topics where the factor of one that it has no tokens in is above this share of
 #: its factors' sum: with a large eta.
 EDGE_CUT = np.float32(1e-6)
-#: A pair that is updated over more topics than its document lives in leaves out those below the
-#: tolerance each, where together they are at most this many times the tolerance: the document of a
-#: word of 2,000 topics else has a millionth of a token in each, and its list is as long (NIPS,
-#: 8192 topics: 2,000 topics a document, and no more than 6 with a hundredth of a token).
+#: A pair leaves out topics that are below the tolerance each, where together they are at most this
+#: many times the tolerance: the document of a word of 2,000 topics else has a millionth of a token
+#: in each, and its list is as long (NIPS, 8192 topics: 2,000 topics a document, and no more than 6
+#: with a hundredth of a token).
 SCATTERED = 10.0
 #: Under cvb0 a topic without tokens still has the factor alpha, and a document has a little of
 #: every topic: a fifth of its tokens lie in topics of less than half a token (AP, 256 topics, 50
@@ -54,7 +54,7 @@ class Lists(NamedTuple):
     first: np.ndarray  # int64 (words + 1,): where each word's begin
     masks: np.ndarray  # int64 (W words,), see `sparse`
     starts: np.ndarray  # int32 (W words,), see `sparse`
-    mass: np.ndarray  # float32 (words,): sum of the word's factors; that of other topics at most
+    reach: np.ndarray  # float32 (words,): what topics that a document lacks may have, see `active`
     edge: (
         np.ndarray
     )  # float32 (words,): its factor E(eta) where it has no tokens, without 1 / E(pi)
@@ -71,6 +71,7 @@ class Lists(NamedTuple):
     entries: np.ndarray  # int64 (32 K,), see `sparse`: of a chunk and of the next
     norms: np.ndarray  # float32 (16,): s of a chunk's pairs
     weights: np.ndarray  # float32 (16,): count / s
+    least: np.ndarray  # float32 (16,): below it a pair is updated over more topics
     extra: np.ndarray  # float64 (K,): what pairs done over more topics add to a document
     left_out: np.ndarray  # float64 (1,): tokens of a visit outside of its active sets, at most
     # Where a pair's own share is left out of the counts, else (1,); f as in `exclusion`:
@@ -91,6 +92,12 @@ def bits_width(n: int) -> int:
 def least_concentrated(tolerance: float) -> float:
     """The share of a pair that topics above the tolerance must have, for the others to be left."""
     return max(1.0 - SCATTERED * tolerance, 0.5)
+
+
+@register_jitable
+def scattered(tolerance: float) -> float:
+    """How many times the tolerance topics that are below it may have together."""
+    return max(1.0, min(SCATTERED, 0.5 / tolerance))
 
 
 @register_jitable
@@ -157,7 +164,7 @@ def make_lists(most_words: int, n_documents: int, n_topics: int, leaves_out: boo
         first=np.zeros(most_words + 1, np.int64),
         masks=np.zeros(width * most_words, np.int64),
         starts=np.zeros(width * most_words, np.int32),
-        mass=np.zeros(most_words, np.float32),
+        reach=np.zeros(most_words, np.float32),
         edge=np.zeros(most_words, np.float32),
         live=np.zeros((n_documents, width), np.int64),
         own=np.zeros((2, n), np.int32),
@@ -172,6 +179,7 @@ def make_lists(most_words: int, n_documents: int, n_topics: int, leaves_out: boo
         entries=np.zeros(2 * CHUNK * n_topics, np.int64),
         norms=np.zeros(CHUNK, np.float32),
         weights=np.zeros(CHUNK, np.float32),
+        least=np.zeros(CHUNK, np.float32),
         extra=np.zeros(n_topics),
         left_out=np.zeros(1),
         inverse=np.zeros(own_share * most_words + 1, np.float32),
@@ -223,6 +231,18 @@ def _word_factors(x, n, n_topics, rule, word, factors):
     return edge
 
 
+@kernel(inline="always")
+def _place_factors(n, at, topics, factors, topic_factor, rows):
+    """Put a word's factors into its row, their sums at 0; returns their sum and the largest."""
+    mass = largest = np.float32(0.0)
+    for j in range(at, at + n):
+        value = factors[j - at] * topic_factor[topics[j]]
+        rows[2 * j], rows[2 * j + 1] = value, 0.0
+        mass += value
+        largest = max(largest, value)
+    return mass, largest
+
+
 @kernel
 def list_words(shard, block, lambda_, phi_word, rule, topic_factor, live, lists, pi_own):
     """List the topics of each word of a block, with their factors; returns how many there are.
@@ -235,7 +255,7 @@ def list_words(shard, block, lambda_, phi_word, rule, topic_factor, live, lists,
     first, last = shard.block_word_ptr[block], shard.block_word_ptr[block + 1]
     n_topics, width = lambda_.shape[1], live.shape[1]
     x, factors, eta = lists.x, lists.factors, rule.eta
-    all_factors = np.float32(0.0)
+    all_factors, share = np.float32(0.0), np.float32(1.0 / scattered(rule.tolerance))
     for k in range(n_topics):
         all_factors += topic_factor[k]
     at = 0
@@ -279,13 +299,11 @@ def list_words(shard, block, lambda_, phi_word, rule, topic_factor, live, lists,
                 phi_word[first + i, k] = 0.0
             if value - prior <= rounding:
                 live[word, k >> 6] &= ~bit
-        edge, mass = np.float32(0.0), np.float32(0.0)
+        edge = mass = peak = np.float32(0.0)
         if n > 0:
             x[n] = prior
             edge = _word_factors(x, n, n_topics, rule, word, factors)
-            for j in range(n):
-                factors[j] *= topic_factor[topics[at + j]]
-                mass += factors[j]
+            mass, peak = _place_factors(n, at, topics, factors, topic_factor, rows)
         # With few tokens float32 cannot tell them from the prior.
         if n == 0 or (edge > EDGE_CUT * mass and not cvb0):
             n = n_topics
@@ -297,18 +315,15 @@ def list_words(shard, block, lambda_, phi_word, rule, topic_factor, live, lists,
                 x[k] = lambda_[word, k]
             x[n] = prior
             edge = _word_factors(x, n, n_topics, rule, word, factors)
-            mass = np.float32(0.0)
-            for k in range(n_topics):
-                factors[k] *= topic_factor[k]
-                mass += factors[k]
-        lists.mass[i], lists.edge[i] = mass + edge * all_factors, edge
+            mass, peak = _place_factors(n, at, topics, factors, topic_factor, rows)
+        reach = mass + edge * all_factors
+        if not cvb0:  # no topic factor is above 1
+            reach = max(max(peak, edge), reach * share)
+        lists.reach[i], lists.edge[i] = reach, edge
         begin = at
         for w in range(width):
             starts[own + w] = begin
             begin += popcount(masks[own + w])
-        for j in range(n):
-            rows[2 * (at + j)] = factors[j]
-            rows[2 * (at + j) + 1] = 0.0
         if excluding:
             for j in range(n):
                 inverse[at + j] = np.float32(1.0) / x[j]

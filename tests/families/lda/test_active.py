@@ -102,7 +102,15 @@ def visit_naively(fit, counts, block, tolerance):
             beside = beyond * beta[v][lives[v]].sum() + all_left_out
             phi, s = over(factors, topics) if topics.any() else (None, 0.0)
             outside += counts[d, v] * min(beside / (s + beside), tolerance / (1 + tolerance))
-            if beside > tolerance * s:
+            if rule.cvb0:
+                few = beside <= tolerance * s
+            else:
+                peak = max(beta[v][lives[v]].max(), edge[v])
+                single = beyond * peak + edge[v] * (theta[own] @ inverse_pi[own])
+                few = single <= tolerance * s and beside <= max(1, min(10, 0.5 / tolerance)) * (
+                    tolerance * s
+                )
+            if not few:
                 topics, way = lives[v], 1
                 phi, s = over(factors, topics)
                 if all_left_out > tolerance * s:
