@@ -49,9 +49,9 @@ from esvi_shm.families.lda.update import (
     FLUSH_WORDS,
     count_pairs,
     entropy,
+    factors_into,
     flush_moved,
     phi_by_logs_into,
-    row_factors_into,
     topic_factors_into,
 )
 from esvi_shm.special import log
@@ -109,7 +109,7 @@ def _update_outside(i, count, gamma_row, most, shares, rule, bits, lists):
     for j in range(n):
         x[j] = gamma_row[topics[first + j]]
     x[n] = most  # so that the scale is theta's
-    row_factors_into(x[: n + 1], factors, rule)
+    factors_into(x[: n + 1], factors, rule.cvb0, rule.power)
     s = np.float32(0.0)
     for j in range(n):
         products[j] = factors[j] * rows[2 * (first + j)]
@@ -198,7 +198,8 @@ def _sweep(shard, block, gamma, lambda_, phi_doc, rule, want_entropy, scratch, l
     x, factors, places, extra = lists.x, lists.factors, lists.places, lists.extra
     reach_of, edge_of, live = lists.reach, lists.edge, lists.live
     mine, inverse, kept = lists.mine, lists.inverse, lists.kept
-    cvb0, excluding, leave_out = rule.cvb0, rule.leave_out != NONE, rule.leave_out
+    cvb0, power, leave_out = rule.cvb0, rule.power, rule.leave_out
+    excluding = leave_out != NONE
     elsewhere = 0.0
     n_topics, width = gamma.shape[1], live.shape[1]
     half = entries.shape[0] // 2
@@ -258,7 +259,7 @@ def _sweep(shard, block, gamma, lambda_, phi_doc, rule, want_entropy, scratch, l
         most = beyond
         for a in range(n_own):
             most = max(most, x[a])
-        row_factors_into(x[: n_own + 1], factors, rule)
+        factors_into(x[: n_own + 1], factors, cvb0, power)
         outside = factors[n_own] if n_own < n_topics else np.float32(0.0)
         n_slots, before = 0, -1
         document_factors = np.float32(0.0)

@@ -15,7 +15,7 @@ from esvi_shm.compile import kernel
 from esvi_shm.families.lda.cut import Sizes
 from esvi_shm.families.lda.exclusion import NONE
 from esvi_shm.families.lda.noise import add_noise
-from esvi_shm.families.lda.update import row_factors_into
+from esvi_shm.families.lda.update import factors_into
 from esvi_shm.shared.table import ArraySpec
 from esvi_shm.sparse import CHUNK, SLOT, above_into, aligned, bits_into, popcount, prefetch_value
 from esvi_shm.vector import LANES, padded
@@ -221,10 +221,10 @@ def find_live_words(first, last, lambda_, eta, live):
         above_into(lambda_[word], zeros, eta[word] + eta[word] * ROUNDING, live[word])
 
 
-@kernel
+@kernel(inline="always")
 def _word_factors(x, n, n_topics, rule, word, factors):
     """Factors of a word in its n topics, but for 1 / E(pi); returns E(prior), given behind them."""
-    row_factors_into(x[: n + 1], factors, rule)
+    factors_into(x[: n + 1], factors, rule.cvb0, rule.power)
     edge = factors[n] if n < n_topics else np.float32(0.0)
     if rule.noise > 0.0:
         add_noise(factors, n, rule.noise, rule.noise_key, rule.word_ids[word])
