@@ -255,14 +255,7 @@ def _sweep(shard, block, gamma, lambda_, phi_doc, rule, want_entropy, scratch, l
                 x[k] = gamma[d, k]
                 own[k] = k
             n_own = n_topics
-        x[n_own] = beyond
-        most = beyond
-        for a in range(n_own):
-            most = max(most, x[a])
-        factors_into(x[: n_own + 1], factors, cvb0, power)
-        outside = factors[n_own] if n_own < n_topics else np.float32(0.0)
         n_slots, before = 0, -1
-        document_factors = np.float32(0.0)
         for a in range(n_own):
             k = own[a]
             if k >> 6 != before:
@@ -271,21 +264,30 @@ def _sweep(shard, block, gamma, lambda_, phi_doc, rule, want_entropy, scratch, l
                 slots[SLOT * n_slots + 1] = 0
                 n_slots += 1
             slots[SLOT * n_slots - 1] |= np.int64(1) << np.int64(k & 63)
-            at = 64 * (n_slots - 1) + (k & 63)
-            places[a] = at
-            theta[at], total[at] = factors[a], 0.0
-            if excluding:
-                mine[at] = np.float32(1.0) / x[a]
-            document_factors += factors[a] * topic_factor[k]
-        limit = outside / rule.tolerance
-        edge_limit = document_factors / rule.tolerance
-        slow = False
+            places[a] = 64 * (n_slots - 1) + (k & 63)
         j, end = row_ptr[r], row_ptr[r + 1]
         here = 0
+        # Before the factors: the words' lines take as long to come.
         last = find_common(
             pair_word, j, min(j + CHUNK, end), first_word, slots, n_slots, masks, starts, width,
             rows, items, entries, here,
         )  # fmt: skip
+        x[n_own] = beyond
+        most = beyond
+        for a in range(n_own):
+            most = max(most, x[a])
+        factors_into(x[: n_own + 1], factors, cvb0, power)
+        outside = factors[n_own] if n_own < n_topics else np.float32(0.0)
+        document_factors = np.float32(0.0)
+        for a in range(n_own):
+            at = places[a]
+            theta[at], total[at] = factors[a], 0.0
+            if excluding:
+                mine[at] = np.float32(1.0) / x[a]
+            document_factors += factors[a] * topic_factor[own[a]]
+        limit = outside / rule.tolerance
+        edge_limit = document_factors / rule.tolerance
+        slow = False
         while j < end:
             n_pairs = min(CHUNK, end - j)
             following = half - here

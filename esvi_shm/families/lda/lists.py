@@ -271,18 +271,20 @@ def list_words(shard, block, lambda_, phi_word, rule, topic_factor, live, lists,
             for j in range(n_next):
                 prefetch_value(lambda_, following, ahead[j])
         prior = eta[word]
-        largest = np.float32(0.0)
+        largest, least = np.float32(0.0), np.float32(np.inf)
         for j in range(n_live):
-            x[j] = lambda_[word, listed[j]]
-            largest = max(largest, x[j] - prior)
+            k = listed[j]
+            value = lambda_[word, k]
+            x[j], topics[at + j] = value, k
+            largest, least = max(largest, value - prior), min(least, value - prior)
         rounding = prior * ROUNDING
         cut = max(word_cut(largest, cvb0), rounding)
         own = width * i
         for w in range(width):
             masks[own + w] = live[word, w]
         lists.first[i] = at
-        n = 0
-        for j in range(n_live):
+        n = n_live if least >= cut and least > rounding else 0
+        for j in range(n, n_live):
             k, value = listed[j], x[j]
             if value - prior >= cut and value - prior > rounding:
                 x[n] = value
