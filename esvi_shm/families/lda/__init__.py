@@ -27,11 +27,11 @@ from esvi_shm.families.lda import (
     bound,
     cut,
     left_out,
+    lists,
     options,
     priors,
     repair,
     starts,
-    tiling,
     totals,
     toy,
 )
@@ -145,7 +145,7 @@ class Model:
         P, V, B, K = s.n_workers, s.n_words, s.n_blocks, n_topics
         every, rest = "all workers", "home, while no block is out"
         repairs = repair.specs(s, n_topics) if self.config.repair_after else []
-        live = tiling.specs(s, n_topics) if self.schedule.dense_passes is not None else []
+        live = lists.specs(s, n_topics) if self.schedule.dense_passes is not None else []
         return [
             *repairs,
             *live,
@@ -225,8 +225,8 @@ class Model:
         if self.schedule.dense_passes is None:
             return largest_block * row
         most_documents = max(self.sizes.shard_documents)
-        row += tiling.word_bytes(n_topics, self.schedule.leaves_out)
-        return largest_block * row + most_documents * tiling.document_bytes(n_topics)
+        row += lists.word_bytes(n_topics, self.schedule.leaves_out)
+        return largest_block * row + most_documents * lists.document_bytes(n_topics)
 
     def initialise(self, corpus: Arrays, shared: Arrays) -> None:
         shared["alpha"][:] = self.alpha

@@ -8,11 +8,11 @@ topics, however many there are, and a pair in 3 or 4.
 
 Under cvb0 a topic without tokens still has the factor alpha, or eta, so that a document has a
 little of every topic, and a pair a fifth of its tokens in topics of less than half a token. The
-cuts are higher then (`tiling.document_cut`), and phi over the topics of both takes all of the
+cuts are higher then (`lists.document_cut`), and phi over the topics of both takes all of the
 pair: what lies outside is not placed. To place it by scalars for all dead topics at once would keep
 it, but the fits end no worse without (`bench/RESULTS.md`), since vb, which follows, drops it too.
 What lies outside, by the bound below, is summed up by visit and reported. A pair's own share is
-left out of the counts as in `exclusion`, tile by tile.
+left out of the counts as in `exclusion`, topic by topic.
 
 Nothing is left out unseen. Of each pair the mass that the update over all topics would put
 elsewhere, as a share of what it puts into the topics of both, is (under vb) at most
@@ -21,53 +21,51 @@ elsewhere, as a share of what it puts into the topics of both, is (under vb) at 
     f = E(eta_v), of a topic that the word lacks; F = sum of 1 / E(pi_k) over all topics, G that of
     E(gamma_k) / E(pi_k) over the document's; B = sum of the word's factors, s that of the products
 
-Where that is above `Rule.tolerance`, the pair is updated over all topics of the word, and where
-that is not enough either, over all topics: so a document and a word find new topics. Topics whose
-phi is below the tolerance are left out then, if together they are at most `tiling.SCATTERED`
-tolerances; else those below the tolerance over their number, together at most the tolerance.
+and of one topic that the document lacks (e b + f G) / s, b = the word's largest factor, or f.
+Where the one is above `lists.scattered` tolerances, or the other above the tolerance
+(`Rule.tolerance`; under cvb0 the first alone), the pair is updated over all topics of the word, and
+where that is not enough either, over all topics: so a document and a word find new topics. Topics
+whose phi is below the tolerance are left out then, if together they are at most
+`lists.SCATTERED` tolerances; else those below the tolerance over their number, together at most the
+tolerance.
 
 The state is that of storage `margins`, and so is the order of the updates. What a margin held
-outside of a list is taken back. The lists are in `tiling`, the loops over pairs in `tiles`.
+outside of a list is taken back. The lists are in `lists`, the loops over pairs in `sparse`.
 """
 
 import numpy as np
 
 from esvi_shm.compile import kernel
 from esvi_shm.families.lda.exclusion import NONE, STEPS, amount_of, leave_out_of
-from esvi_shm.families.lda.tiling import (
+from esvi_shm.families.lda.lists import (
     ROUNDING,
-    bits_width,
     document_cut,
     least_concentrated,
     list_words,
     placing,
-    topics_of_word,
 )
 from esvi_shm.families.lda.update import (
     FLUSH_ROWS,
     FLUSH_WORDS,
     count_pairs,
     entropy,
+    factors_into,
     flush_moved,
     phi_by_logs_into,
-    row_factors_into,
     topic_factors_into,
 )
-from esvi_shm.special import log
-from esvi_shm.tiles import (
+from esvi_shm.sparse import (
     CHUNK,
     SLOT,
-    TILE,
-    TILE_BITS,
     bits_into,
     dot_entries,
     find_common,
-    lowest,
     mix_entries,
     mix_kept_entries,
     prefetch_value,
     weigh_entries,
 )
+from esvi_shm.special import log
 
 #: Below this sum of products a pair is done in the log domain.
 LEAST_SUM = np.float32(1e-25)
@@ -83,14 +81,13 @@ def _sum_from(least, n, products):
 
 
 @kernel
-def _weigh_listed(n, at, amount, s, lists):
+def _weigh_listed(n, first, amount, s, lists):
     """As `exclusion.weigh_1`, over a word's n topics; `products` of `lists` are w, then w f."""
     x, products, shares, inverse = lists.x, lists.products, lists.shares, lists.inverse
     for _ in range(STEPS):
         scale, s = amount / s, np.float32(0.0)
         for j in range(n):
-            theirs = inverse[TILE * (at[j] // (2 * TILE)) + at[j] % (2 * TILE)]
-            own = np.float32(1.0) / x[j] + theirs
+            own = np.float32(1.0) / x[j] + inverse[first + j]
             shares[j] = np.float32(1.0) / (np.float32(1.0) + scale * products[j] * own)
             s += products[j] * shares[j]
     for j in range(n):
@@ -107,18 +104,18 @@ def _update_outside(i, count, gamma_row, most, shares, rule, bits, lists):
     """
     x, factors, rows = lists.x, lists.factors, lists.rows
     products, own_shares = lists.products, lists.shares
-    listed, at, width = lists.listed[0], lists.at[0], bits_width(lists.slot_of.shape[0])
-    n = topics_of_word(i, lists.table, lists.lanes, lists.order, width, listed, at)
+    topics, first = lists.topics, lists.first[i]
+    n = lists.first[i + 1] - first
     for j in range(n):
-        x[j] = gamma_row[listed[j]]
+        x[j] = gamma_row[topics[first + j]]
     x[n] = most  # so that the scale is theta's
-    row_factors_into(x[: n + 1], factors, rule)
+    factors_into(x[: n + 1], factors, rule.cvb0, rule.power)
     s = np.float32(0.0)
     for j in range(n):
-        products[j] = factors[j] * rows[at[j]]
+        products[j] = factors[j] * rows[2 * (first + j)]
         s += products[j]
     if rule.leave_out != NONE and s >= LEAST_SUM:
-        s = _weigh_listed(n, at, amount_of(count, rule.leave_out), s, lists)
+        s = _weigh_listed(n, first, amount_of(count, rule.leave_out), s, lists)
     all_factors, document_factors, beyond = shares
     left_out = lists.edge[i] * (document_factors + beyond * all_factors)
     if s < LEAST_SUM or left_out > rule.tolerance * s:
@@ -135,10 +132,10 @@ def _update_outside(i, count, gamma_row, most, shares, rule, bits, lists):
     bound = np.float64(count) * log(np.float64(kept))
     for j in range(n):
         if products[j] >= least:
-            k, mass = listed[j], np.float64(weight * products[j])
+            k, mass = topics[first + j], np.float64(weight * products[j])
             lists.extra[k] += mass
             bits[k >> 6] |= np.int64(1) << np.int64(k & 63)
-            rows[at[j] + TILE] += weight * factors[j] * own_shares[j]
+            rows[2 * (first + j) + 1] += weight * factors[j] * own_shares[j]
             bound -= mass * log(np.float64(factors[j] * own_shares[j]))
     return bound, True
 
@@ -175,37 +172,36 @@ def _kept_entropy(theta, rows, entries, first, last, kept, weights):
     """As `exclusion.kept_entropy`, of all pairs of a chunk."""
     total = 0.0
     for e in range(first, last):
-        tile, pair, place = entries[e] >> 32, (entries[e] >> 24) & 255, entries[e] & 0xFFFFFF
-        for lane in range(TILE):
-            f = np.float64(kept[TILE * (e - first) + lane])
-            mass = np.float64(weights[pair] * theta[place + lane] * rows[tile + lane]) * f
-            total -= mass * log(max(f, 1e-300))
+        row, pair, place = entries[e] >> 32, (entries[e] >> 24) & 255, entries[e] & 0xFFFFFF
+        f = np.float64(kept[e - first])
+        mass = np.float64(weights[pair] * theta[place] * rows[row]) * f
+        total -= mass * log(max(f, 1e-300))
     return total
 
 
 @kernel
-def _sweep(shard, block, gamma, lambda_, phi_doc, rule, want_entropy, scratch, lists, n_tiles):
+def _sweep(shard, block, gamma, lambda_, phi_doc, rule, want_entropy, scratch, lists):
     """Update phi of every pair of a block in a shard, document by document.
 
     As `margins.sweep`, over the topics of both document and word. Returns H but for the words'
-    part, the words' sums that were flushed (float64, 8 a tile, or none), and what belongs to them
-    of pairs over all topics (float64, (words, K) or (0, 0)).
+    part, the words' sums that were flushed (float64, one a topic of each word, or none), and what
+    belongs to them of pairs over all topics (float64, (words, K) or (0, 0)).
     """
     pair_word, pair_count = shard.pair_word, shard.pair_count
     row_doc, row_ptr, word_row = shard.row_doc, shard.row_ptr, shard.word_row
     first_word = shard.block_word_ptr[block]
     n_words = shard.block_word_ptr[block + 1] - first_word
     rows, theta, total, topic_factor = lists.rows, lists.theta, lists.total, scratch.factor
-    table, lanes, entries, slots, slot_of = (
-        lists.table, lists.lanes, lists.entries, lists.slots, lists.slot_of
-    )  # fmt: skip
-    partial, norms, weights = lists.partial, lists.norms, lists.weights
-    x, factors, place, extra = lists.x, lists.factors, lists.place, lists.extra
-    mass_of, edge_of, live = lists.mass, lists.edge, lists.live
+    masks, starts, slots = lists.masks, lists.starts, lists.slots
+    items, entries = lists.items, lists.entries
+    norms, weights, least = lists.norms, lists.weights, lists.least
+    x, factors, places, extra = lists.x, lists.factors, lists.places, lists.extra
+    reach_of, edge_of, live = lists.reach, lists.edge, lists.live
     mine, inverse, kept = lists.mine, lists.inverse, lists.kept
-    cvb0, excluding, leave_out = rule.cvb0, rule.leave_out != NONE, rule.leave_out
+    cvb0, power, leave_out = rule.cvb0, rule.power, rule.leave_out
+    excluding = leave_out != NONE
     elsewhere = 0.0
-    n_topics, width = gamma.shape[1], bits_width(lists.slot_of.shape[0])
+    n_topics, width = gamma.shape[1], live.shape[1]
     half = entries.shape[0] // 2
     all_factors = np.float32(0.0)
     for k in range(n_topics):
@@ -220,9 +216,9 @@ def _sweep(shard, block, gamma, lambda_, phi_doc, rule, want_entropy, scratch, l
     for r in range(first_row, last_row):
         if r > first_row and (r - first_row) % FLUSH_ROWS == 0:
             if spill.shape[0] == 0:
-                spill = np.zeros(TILE * n_tiles)
+                spill = np.zeros(lists.first[n_words])
             count_pairs(shard, first_word, r, since)
-            _flush_sums(rows, table, width, n_tiles, since, spill)
+            _flush_sums(rows, lists.first, since, spill)
         scratch.beat[0] += 1
         d = row_doc[r]
         own = lists.own[r % 2]
@@ -259,45 +255,39 @@ def _sweep(shard, block, gamma, lambda_, phi_doc, rule, want_entropy, scratch, l
                 x[k] = gamma[d, k]
                 own[k] = k
             n_own = n_topics
+        n_slots, before = 0, -1
+        for a in range(n_own):
+            k = own[a]
+            if k >> 6 != before:
+                before = k >> 6
+                slots[SLOT * n_slots] = before
+                slots[SLOT * n_slots + 1] = 0
+                n_slots += 1
+            slots[SLOT * n_slots - 1] |= np.int64(1) << np.int64(k & 63)
+            places[a] = 64 * (n_slots - 1) + (k & 63)
+        j, end = row_ptr[r], row_ptr[r + 1]
+        here = 0
+        # Before the factors: the words' lines take as long to come.
+        last = find_common(
+            pair_word, j, min(j + CHUNK, end), first_word, slots, n_slots, masks, starts, width,
+            rows, items, entries, here,
+        )  # fmt: skip
         x[n_own] = beyond
         most = beyond
         for a in range(n_own):
             most = max(most, x[a])
-        row_factors_into(x[: n_own + 1], factors, rule)
+        factors_into(x[: n_own + 1], factors, cvb0, power)
         outside = factors[n_own] if n_own < n_topics else np.float32(0.0)
-        n_slots = 0
         document_factors = np.float32(0.0)
         for a in range(n_own):
-            k = own[a]
-            p = place[k]
-            tile, lane = p >> TILE_BITS, p & (TILE - 1)
-            slot = slot_of[tile]
-            if slot < 0:
-                slot = n_slots
-                n_slots += 1
-                slot_of[tile] = slot
-                slots[SLOT * slot] = 2 * (tile >> 6)
-                slots[SLOT * slot + 1] = np.int64(1) << np.int64(tile & 63)
-                slots[SLOT * slot + 2] = slots[SLOT * slot + 1] - 1
-                slots[SLOT * slot + 3] = TILE * slot
-                slots[SLOT * slot + 4] = 0
-                for j in range(TILE * slot, TILE * (slot + 1)):
-                    theta[j] = 0.0
-                    total[j] = 0.0
-            slots[SLOT * slot + 4] |= np.int64(1) << np.int64(lane)
-            theta[TILE * slot + lane] = factors[a]
+            at = places[a]
+            theta[at], total[at] = factors[a], 0.0
             if excluding:
-                mine[TILE * slot + lane] = np.float32(1.0) / x[a]
-            document_factors += factors[a] * topic_factor[k]
+                mine[at] = np.float32(1.0) / x[a]
+            document_factors += factors[a] * topic_factor[own[a]]
         limit = outside / rule.tolerance
         edge_limit = document_factors / rule.tolerance
         slow = False
-        j, end = row_ptr[r], row_ptr[r + 1]
-        here = 0
-        last = find_common(
-            pair_word, j, min(j + CHUNK, end), first_word, slots, n_slots, table, width, lanes,
-            rows, entries, here,
-        )  # fmt: skip
         while j < end:
             n_pairs = min(CHUNK, end - j)
             following = half - here
@@ -305,36 +295,38 @@ def _sweep(shard, block, gamma, lambda_, phi_doc, rule, want_entropy, scratch, l
             if j + CHUNK < end:
                 last_following = find_common(
                     pair_word, j + CHUNK, min(j + 2 * CHUNK, end), first_word, slots, n_slots,
-                    table, width, lanes, rows, entries, following,
+                    masks, starts, width, rows, items, entries, following,
                 )  # fmt: skip
-            dot_entries(theta, rows, entries, here, last, partial, n_pairs, norms)
+            norms[:] = 0.0
+            dot_entries(theta, rows, entries, here, last, norms)
             if excluding:
                 for _ in range(STEPS):
                     for c in range(n_pairs):
                         amount = amount_of(pair_count[j + c], leave_out)
                         weights[c] = amount / max(norms[c], LEAST_SUM)
+                    norms[:] = 0.0
                     weigh_entries(
-                        theta, mine, rows, inverse, entries, here, last, weights, kept, partial,
-                        n_pairs, norms,
-                    )  # fmt: skip
+                        theta, mine, rows, inverse, entries, here, last, weights, kept, norms
+                    )
             some = False
             if cvb0:
                 for c in range(n_pairs):
                     i, s = pair_word[j + c] - first_word, norms[c]
-                    beside = outside * mass_of[i] + document_factors * edge_of[i]
+                    beside = outside * reach_of[i] + document_factors * edge_of[i]
                     # Over more topics there is less outside.
                     beside = min(beside, rule.tolerance * s)
                     elsewhere += np.float64(pair_count[j + c] * beside) / max(s + beside, LEAST_SUM)
             for c in range(n_pairs):
                 i = pair_word[j + c] - first_word
+                least[c] = limit * reach_of[i] + edge_limit * edge_of[i] + LEAST_SUM
+            for c in range(n_pairs):
                 weights[c] = pair_count[j + c] / norms[c]
-                some |= norms[c] < limit * mass_of[i] + edge_limit * edge_of[i] + LEAST_SUM
+                some |= norms[c] < least[c]
             if some:
                 for c in range(n_pairs):
-                    i = pair_word[j + c] - first_word
-                    if norms[c] >= limit * mass_of[i] + edge_limit * edge_of[i] + LEAST_SUM:
+                    if norms[c] >= least[c]:
                         continue
-                    slow = True
+                    i, slow = pair_word[j + c] - first_word, True
                     weights[c], norms[c] = 0.0, 1.0
                     shares = (all_factors, document_factors, outside)
                     part, done = _update_outside(
@@ -362,7 +354,7 @@ def _sweep(shard, block, gamma, lambda_, phi_doc, rule, want_entropy, scratch, l
             j += CHUNK
         for a in range(n_own):
             k = own[a]
-            at = TILE * slot_of[place[k] >> TILE_BITS] + (place[k] & (TILE - 1))
+            at = places[a]
             new = theta[at] * total[at]
             if want_entropy:
                 bound -= np.float64(new) * log(max(np.float64(theta[at]), 1e-300))
@@ -373,8 +365,6 @@ def _sweep(shard, block, gamma, lambda_, phi_doc, rule, want_entropy, scratch, l
                 live[d, k >> 6] |= np.int64(1) << np.int64(k & 63)
             gamma[d, k] = max(gamma[d, k] + (new - phi_doc[r, k]), rule.alpha[k] + new)
             phi_doc[r, k] = new
-        for m in range(n_slots):
-            slot_of[32 * slots[SLOT * m] + lowest(slots[SLOT * m + 1])] = -1
         if slow:
             n_live = bits_into(live, d, own)
             for a in range(n_live):
@@ -389,19 +379,15 @@ def _sweep(shard, block, gamma, lambda_, phi_doc, rule, want_entropy, scratch, l
 
 
 @kernel
-def _flush_sums(rows, table, width, n_tiles, since, spill):
-    """As `update.flush_sums`, of each tile of a word."""
-    n_words = since.shape[0]
-    for i in range(n_words):
+def _flush_sums(rows, first, since, spill):
+    """As `update.flush_sums`, of each topic of a word; word i has those from first[i] on."""
+    for i in range(since.shape[0]):
         if since[i] < FLUSH_ROWS:
             continue
         since[i] = 0
-        last = table[2 * width * (i + 1) + 1] if i + 1 < n_words else n_tiles
-        for t in range(table[2 * width * i + 1], last):
-            for lane in range(TILE):
-                at = 2 * TILE * t + lane
-                spill[TILE * t + lane] += np.float64(rows[at]) * np.float64(rows[at + TILE])
-                rows[at + TILE] = 0.0
+        for at in range(first[i], first[i + 1]):
+            spill[at] += np.float64(rows[2 * at]) * np.float64(rows[2 * at + 1])
+            rows[2 * at + 1] = 0.0
 
 
 @kernel
@@ -410,30 +396,25 @@ def _settle(
 ):
     """Turn the words' sums into phi_word, and put the change into lambda and pi; returns H."""
     word_row, rows = shard.word_row, lists.rows
-    table, lanes, order = lists.table, lists.lanes, lists.order
+    topics, first_of = lists.topics, lists.first
     first, last = shard.block_word_ptr[block], shard.block_word_ptr[block + 1]
-    width = bits_width(lists.slot_of.shape[0])
     bound = 0.0
     moved[:] = 0.0
-    n_next = 0
-    if first < last:
-        n_next = topics_of_word(0, table, lanes, order, width, lists.listed[0], lists.at[0])
     for i in range(last - first):
-        word, n, listed, at_of = word_row[first + i], n_next, lists.listed[i % 2], lists.at[i % 2]
+        word = word_row[first + i]
         if first + i + 1 < last:
-            following, ahead = word_row[first + i + 1], lists.listed[(i + 1) % 2]
-            n_next = topics_of_word(i + 1, table, lanes, order, width, ahead, lists.at[(i + 1) % 2])
-            for j in range(n_next):
-                prefetch_value(lambda_, following, ahead[j])
-                prefetch_value(phi_word, first + i + 1, ahead[j])
+            following = word_row[first + i + 1]
+            for at in range(first_of[i + 1], first_of[i + 2]):
+                prefetch_value(lambda_, following, topics[at])
+                prefetch_value(phi_word, first + i + 1, topics[at])
         prior = eta[word]
-        for j in range(n):
-            k, at = listed[j], at_of[j]
-            new = rows[at] * rows[at + TILE]
+        for at in range(first_of[i], first_of[i + 1]):
+            k = topics[at]
+            new = rows[2 * at] * rows[2 * at + 1]
             if spill.shape[0] > 0:
-                new += np.float32(spill[TILE * (at // (2 * TILE)) + at % (2 * TILE)])
+                new += np.float32(spill[at])
             if want_entropy:
-                bound -= np.float64(new) * log(max(np.float64(rows[at]), 1e-300))
+                bound -= np.float64(new) * log(max(np.float64(rows[2 * at]), 1e-300))
             if new > 0.0:
                 live[word, k >> 6] |= np.int64(1) << np.int64(k & 63)
             change = new - phi_word[first + i, k]
@@ -469,11 +450,9 @@ def visit(shard, block, gamma, lambda_, phi, pi, rule, worker, want_entropy, scr
     pi_others, pi_rows = pi
     phi_doc, phi_word = phi
     topic_factors_into(pi_others, pi_rows[worker], worker, rule, scratch.log_topic, scratch.factor)
-    n_tiles = list_words(
-        shard, block, lambda_, phi_word, rule, scratch.factor, live, lists, pi_rows[worker]
-    )
+    list_words(shard, block, lambda_, phi_word, rule, scratch.factor, live, lists, pi_rows[worker])
     bound, spill, more = _sweep(
-        shard, block, gamma, lambda_, phi_doc, rule, want_entropy, scratch, lists, n_tiles
+        shard, block, gamma, lambda_, phi_doc, rule, want_entropy, scratch, lists
     )
     return bound + _settle(
         shard, block, lambda_, phi_word, rule.eta, want_entropy, live, lists, scratch.total, spill,

@@ -23,6 +23,7 @@ from numba.core import cgutils
 from numba.extending import intrinsic
 
 from esvi_shm.compile import kernel
+from esvi_shm.sparse import above_into, lowest, popcount
 from esvi_shm.special import (
     LEAST_VALUE,
     digamma,
@@ -31,7 +32,6 @@ from esvi_shm.special import (
     exp_digamma_word,
     power_row,
 )
-from esvi_shm.tiles import above_into, lowest, popcount
 from esvi_shm.vector import INT64, ZEROS, Emitter, data_of, padded, prefetch_row
 
 #: Rows of a batch: their lists stay in the nearest cache.

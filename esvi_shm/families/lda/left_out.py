@@ -8,13 +8,14 @@ from typing import Any
 
 import numpy as np
 
-from esvi_shm.families.lda.tiling import (
+from esvi_shm.families.lda.lists import (
     DOCUMENT_CUT,
     EDGE_CUT,
     ROUNDING,
     TOKENS_CUT,
     WORD_CUT,
     least_concentrated,
+    scattered,
 )
 
 #: Documents of the sample.
@@ -136,7 +137,9 @@ def measure(
         apart = edge * (theta[own] @ inverse_pi[own] + beyond * inverse_pi.sum())
         over_all = _kept(beta * theta, tolerance, len(alpha))
         placed = np.where(apart > tolerance * more, over_all, of_word)
-        enough = beyond * in_word.sum(axis=1) + apart <= tolerance * few
+        peak = np.maximum(in_word.max(axis=1), edge)
+        enough = beyond * in_word.sum(axis=1) + apart <= scattered(tolerance) * tolerance * few
+        enough &= beyond * peak + edge * (theta[own] @ inverse_pi[own]) <= tolerance * few
         share = np.clip(1.0 - np.where(enough, few, placed) / everything, 0.0, None)
         tokens += float(counts.sum())
         mass += float(counts @ share)

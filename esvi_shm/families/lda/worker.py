@@ -13,10 +13,10 @@ from esvi_shm.families.lda import (
     active,
     bound,
     exclusion,
+    lists,
     margins,
     priors,
     repair,
-    tiling,
     topic_axis,
 )
 from esvi_shm.families.lda.few import set_prior
@@ -28,8 +28,6 @@ from esvi_shm.vector import padded
 if TYPE_CHECKING:
     from esvi_shm.families.lda import Model
 
-#: Passes after which a worker orders its topics anew, see `tiling`.
-ORDER_PASSES = 20
 #: Where the fit chooses: active sets cost less than all topics if documents live in at most this
 #: share of them, on average (see `bench/RESULTS.md`); where they do not, it looks again after so
 #: many passes. Counted, not timed, so that the same seed gives the same numbers.
@@ -66,8 +64,8 @@ class Worker:
         live = shared["pi"]
         self.pi = (shared["pi_snapshot"] if model.config.deterministic else live, live)
         self.most_words = int(np.diff(self.shard.block_word_ptr).max(initial=0))
-        self.lists: tiling.Lists | None = None  # made when they are needed
-        self.knows_live, self.order_after = False, 0
+        self.lists: lists.Lists | None = None  # made when they are needed
+        self.knows_live = False
         self.uses_active, self.look_after = False, 0
         self.scratch = make_scratch(
             most_words=self.most_words,
@@ -101,7 +99,7 @@ class Worker:
             return False
         if not self.uses_active and pass_ >= self.look_after:
             rule, n_topics = self.rule, self.model.config.n_topics
-            mean = tiling.mean_topics(self.gamma, rule.alpha, False)
+            mean = lists.mean_topics(self.gamma, rule.alpha, False)
             self.uses_active = mean <= ACTIVE_SHARE * n_topics
             self.look_after = pass_ + LOOK_PASSES
         return self.uses_active
@@ -138,22 +136,18 @@ class Worker:
     def _visit_active(self, block: int, pass_: int, tolerance: float, want_entropy: bool) -> None:
         if self.lists is None:
             n_topics, n_documents = self.model.config.n_topics, len(self.gamma)
-            self.lists = tiling.make_lists(
+            self.lists = lists.make_lists(
                 self.most_words, n_documents, n_topics, self.model.schedule.leaves_out
             )
         rule = self.rule = self.rule._replace(tolerance=np.float32(tolerance))
         live, lambda_ = self.shared["live_topics"], self.shared["lambda_"]
         if not self.knows_live:
-            tiling.find_live_documents(self.gamma, rule.alpha, rule.most_alpha, self.lists.live)
+            lists.find_live_documents(self.gamma, rule.alpha, rule.most_alpha, self.lists.live)
             self.knows_live = True
         if not self.shared["knows_live"][block]:
             first, last = self._block_rows(block)
-            tiling.find_live_words(first, last, lambda_, rule.eta, live)
+            lists.find_live_words(first, last, lambda_, rule.eta, live)
             self.shared["knows_live"][block] = True
-        if pass_ >= self.order_after:
-            order, place = self.lists.order, self.lists.place
-            tiling.order_topics(self.gamma, rule.alpha, self.lists.live, rule.cvb0, order, place)
-            self.order_after = pass_ + ORDER_PASSES
         value = active.visit(
             self.shard,
             block,
@@ -260,7 +254,7 @@ class Worker:
     def _unfold(self) -> None:
         # As before the first pass: this may be another start, after passes of the one before.
         self._take_priors()
-        self.uses_active, self.look_after, self.order_after = False, 0, 0
+        self.uses_active, self.look_after = False, 0
         self._set_uniform(given=True)
 
     def _unfold_again(self) -> None:

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from scipy.special import digamma
 
 from esvi_shm.config import FitConfig
-from esvi_shm.families.lda import exclusion, schedule, tiling
+from esvi_shm.families.lda import exclusion, lists, schedule
 from esvi_shm.families.lda.schedule import Schedule
 from esvi_shm.families.lda.update import FLUSH_ROWS
 from tests.families.lda.play import assert_sums_hold, bound_noise, cases, look, play
@@ -34,7 +34,7 @@ def cuts(largest, cvb0):
 def placed(phi, topics, tolerance):
     """phi of a pair over more topics, without those that are negligible."""
     above = phi >= tolerance
-    enough = phi[above].sum() >= max(1 - tiling.SCATTERED * tolerance, 0.5)
+    enough = phi[above].sum() >= max(1 - lists.SCATTERED * tolerance, 0.5)
     phi = np.where(above if enough else phi >= tolerance / topics.sum(), phi, 0.0)
     return phi / phi.sum()
 
@@ -70,13 +70,13 @@ def visit_naively(fit, counts, block, tolerance):
     lives, beta, edge = {}, {}, {}
     for v, prior in zip(words, eta, strict=True):
         above = lambda_[v] - prior
-        lives[v] = (above >= cuts(above.max(), rule.cvb0)[1]) & (above > tiling.ROUNDING * prior)
+        lives[v] = (above >= cuts(above.max(), rule.cvb0)[1]) & (above > lists.ROUNDING * prior)
         left = np.where(lives[v], 0.0, phi_word[0, v])
         lambda_[v] -= left
         phi_word[0, v] -= left
         *row, edge[v] = factors_of(np.append(lambda_[v], prior), rule)
         beta[v] = np.array(row) * inverse_pi
-        most = np.inf if rule.cvb0 else tiling.EDGE_CUT * beta[v][lives[v]].sum()
+        most = np.inf if rule.cvb0 else lists.EDGE_CUT * beta[v][lives[v]].sum()
         if lives[v].all() or not lives[v].any() or edge[v] > most:
             lives[v], edge[v] = np.ones_like(lives[v]), 0.0
     start, entropy, outside = lambda_.copy(), 0.0, 0.0
@@ -102,7 +102,15 @@ def visit_naively(fit, counts, block, tolerance):
             beside = beyond * beta[v][lives[v]].sum() + all_left_out
             phi, s = over(factors, topics) if topics.any() else (None, 0.0)
             outside += counts[d, v] * min(beside / (s + beside), tolerance / (1 + tolerance))
-            if beside > tolerance * s:
+            if rule.cvb0:
+                few = beside <= tolerance * s
+            else:
+                peak = max(beta[v][lives[v]].max(), edge[v])
+                single = beyond * peak + edge[v] * (theta[own] @ inverse_pi[own])
+                few = single <= tolerance * s and beside <= max(1, min(10, 0.5 / tolerance)) * (
+                    tolerance * s
+                )
+            if not few:
                 topics, way = lives[v], 1
                 phi, s = over(factors, topics)
                 if all_left_out > tolerance * s:
@@ -214,39 +222,6 @@ def test_pairs_are_updated_over_as_many_topics_as_they_need():
         fit.bound()
         ways += assert_visits_are_naive(fit, counts, tolerance)
     assert (ways > 4).all()
-
-
-def test_the_order_of_topics_changes_nothing():
-    counts, options = poisson(5), {"n_topics": 60, "n_blocks": 2, "dense_passes": 1}
-    fits = [play(counts, **options) for _ in range(2)]
-    for fit in fits:
-        fit.run_pass()
-    random = np.random.default_rng(0)
-    for _ in range(4):
-        fits[0].run_pass()
-        lists = fits[1].workers[0].lists
-        if lists is not None:
-            order = random.permutation(60).astype(np.int32)
-            lists.order[:60] = order
-            lists.place[order] = np.arange(60)
-        fits[1].run_pass()
-    for name in ("gamma", "lambda_", "phi_doc", "phi_word"):
-        one, other = (getattr(look(fit, counts), name) for fit in fits)
-        np.testing.assert_allclose(one, other, rtol=1e-4, atol=1e-4, err_msg=name)
-
-
-def test_topics_of_the_same_documents_share_a_tile():
-    """Forty topics, of which those that are equal modulo 5 live in the same documents."""
-    gamma = np.full((50, 40), 0.1, np.float32)
-    for d in range(50):
-        gamma[d, d % 5 :: 5] += 3
-    alpha, live = np.full(40, 0.1, np.float32), np.zeros((50, 1), np.int64)
-    order, place = np.full(40, -1, np.int32), np.zeros(40, np.int32)
-    tiling.find_live_documents(gamma, alpha, alpha[0], live)
-    tiling.order_topics(gamma, alpha, live, False, order, place)
-    np.testing.assert_array_equal(np.sort(order), np.arange(40))
-    np.testing.assert_array_equal(order[place], np.arange(40))
-    assert all(len(set(tile % 5)) == 1 for tile in order.reshape(-1, 8))
 
 
 def assert_the_rest_is_at_its_prior(fit):
