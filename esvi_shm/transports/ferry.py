@@ -54,7 +54,7 @@ class Ferry:
     """
 
     def __init__(self, link: Link, options: Options, digest: bytes) -> None:
-        self.rank, self.n_nodes, self.nap = link.rank, link.n_nodes, link.nap
+        self.rank, self.n_nodes = link.rank, link.n_nodes
         self._link = link
         self._others = [j for j in range(self.n_nodes) if j != self.rank]
         self._protocol = Protocol(
@@ -91,6 +91,11 @@ class Ferry:
             self._step()
             if not self._protocol.is_agreed:
                 self._sleep(0.05)
+
+    @property
+    def nap(self) -> float:
+        """See `Peers`; that of the link, which may change."""
+        return self._link.nap
 
     def descriptors(self) -> Sequence[int]:
         """File descriptors that become readable when there is something to poll for."""
