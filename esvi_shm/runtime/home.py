@@ -125,6 +125,7 @@ class Home:
         self.start_work = n_tried * self.config.restart_passes * self.work_a_pass
         self.fit_seconds = self.start_seconds = 0.0
         self.began = 0.0  # when the clock was last started
+        self.last_told = 0.0  # when the observer was told of progress
         self.peak_private = private_bytes()
 
     def run(self) -> Result:
@@ -308,7 +309,8 @@ class Home:
             self.last_watch = now
             self.workers.watch(self.worker_words)
             self.peak_private = max(self.peak_private, private_bytes())
-        if are_out:
+        if are_out and now - self.last_told >= LOOK:
+            self.last_told = now
             done = int(self.worker_words[:, WORK].sum())
             planned = self.config.n_passes * self.work_a_pass + self.start_work
             self.observer.progress(min(done, planned), planned, self.fit_seconds + now - self.began)

@@ -46,10 +46,10 @@ def pack(arrays: Sequence[np.ndarray]) -> memoryview:
     >>> bool((there == rows).all())
     True
     """
-    out = np.empty(most(arrays) // 4, np.float32)
+    out = np.empty(most(arrays) // 4, np.uint32)
     end = 0
     for array in arrays:
-        end = pack_rows(array, out, out.view(np.uint32), end)
+        end = pack_rows(array.view(np.uint32), out, end)
     return out[:end].data.cast("B")
 
 
@@ -63,9 +63,9 @@ def unpack(data: memoryview, arrays: Sequence[np.ndarray]) -> None:
     """
     if len(data) % 4:
         raise ValueError(f"packed rows must be whole numbers of 4 bytes, got {len(data)}")
-    values, end = np.frombuffer(data, np.float32), 0
+    values, end = np.frombuffer(data, np.uint32), 0
     for array in arrays:
-        end = unpack_rows(values, values.view(np.uint32), end, array)
+        end = unpack_rows(values, end, array.view(np.uint32))
         if end < 0:
             break
     if end != len(values):
@@ -73,10 +73,14 @@ def unpack(data: memoryview, arrays: Sequence[np.ndarray]) -> None:
 
 
 @kernel
-def pack_rows(array, out, bits, end):
-    """Append rows to `out` from place `end`; returns where they end. `bits` is `out` as uint32."""
+def pack_rows(array, out, end):
+    """Append rows to `out` from place `end`; returns where they end.
+
+    All is uint32, the bits of float32: so the least is found, and groups are compared, by vectors.
+    Of rows that are positive it is the least number; of others it is one of theirs, which will do.
+    """
     n_columns = array.shape[1]
-    n_groups = -(-n_columns // LANES)
+    n_full, n_groups = n_columns // LANES, -(-n_columns // LANES)
     n_words = -(-n_groups // 32)
     for i in range(array.shape[0]):
         row = array[i]
@@ -87,41 +91,62 @@ def pack_rows(array, out, bits, end):
         at = end + 1
         end = at + n_words
         for w in range(n_words):
-            bits[at + w] = np.uint32(0)
+            out[at + w] = np.uint32(0)
         for group in range(n_groups):
-            first, last = group * LANES, min((group + 1) * LANES, n_columns)
-            differs = False
-            for k in range(first, last):
-                differs |= row[k] != least
-            if differs:
-                bits[at + (group >> 5)] |= np.uint32(1) << np.uint32(group & 31)
-                for k in range(first, last):
-                    out[end + k - first] = row[k]
-                end += last - first
+            first = group * LANES
+            differs = np.uint32(0)
+            if group < n_full:
+                for k in range(LANES):
+                    differs |= row[first + k] ^ least
+            else:
+                for k in range(first, n_columns):
+                    differs |= row[k] ^ least
+            if differs != 0:
+                out[at + (group >> 5)] |= np.uint32(1) << np.uint32(group & 31)
+                if group < n_full:
+                    for k in range(LANES):
+                        out[end + k] = row[first + k]
+                    end += LANES
+                else:
+                    for k in range(first, n_columns):
+                        out[end + k - first] = row[k]
+                    end += n_columns - first
     return end
 
 
 @kernel
-def unpack_rows(values, bits, end, array):
-    """Write rows from `values` from place `end` on; returns where they end, -1 if too few."""
+def unpack_rows(values, end, array):
+    """Write rows from `values` from place `end` on; returns where they end, -1 if too few.
+
+    All is uint32, the bits of float32.
+    """
     n_columns, n_values = array.shape[1], values.shape[0]
-    n_groups = -(-n_columns // LANES)
+    n_full, n_groups = n_columns // LANES, -(-n_columns // LANES)
     n_words = -(-n_groups // 32)
     for i in range(array.shape[0]):
+        row = array[i]
         at = end + 1
         end = at + n_words
         if end > n_values:
             return -1
         least = values[at - 1]
         for group in range(n_groups):
-            first, last = group * LANES, min((group + 1) * LANES, n_columns)
-            if (bits[at + (group >> 5)] >> np.uint32(group & 31)) & np.uint32(1):
-                if end + last - first > n_values:
+            first = group * LANES
+            size = min(LANES, n_columns - first)
+            if (values[at + (group >> 5)] >> np.uint32(group & 31)) & np.uint32(1):
+                if end + size > n_values:
                     return -1
-                for k in range(first, last):
-                    array[i, k] = values[end + k - first]
-                end += last - first
+                if group < n_full:
+                    for k in range(LANES):
+                        row[first + k] = values[end + k]
+                else:
+                    for k in range(size):
+                        row[first + k] = values[end + k]
+                end += size
+            elif group < n_full:
+                for k in range(LANES):
+                    row[first + k] = least
             else:
-                for k in range(first, last):
-                    array[i, k] = least
+                for k in range(size):
+                    row[first + k] = least
     return end

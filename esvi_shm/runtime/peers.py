@@ -69,8 +69,9 @@ class Peers(Protocol):
     def descriptors(self) -> Sequence[int]:
         """File descriptors that become readable when there is something to poll for."""
 
-    #: Seconds that home may sleep at most when nothing happens: small where there are none.
-    nap: float
+    @property
+    def nap(self) -> float:
+        """Seconds that home may sleep at most when nothing happens: small without descriptors."""
 
     # While no block is out: all nodes, in the same order.
 

@@ -80,7 +80,7 @@ class Link(Protocol):
     names : sequence of str
         What nodes are called in messages, by rank.
     nap : float
-        Seconds after which it has to be looked at even if no descriptor is readable.
+        Seconds after which it has to be looked at even if no descriptor is readable; it may change.
     threads : bool
         Whether another thread may write (never two at once).
     """

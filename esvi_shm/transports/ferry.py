@@ -29,6 +29,8 @@ from esvi_shm.transports.protocol.collectives import add_up
 from esvi_shm.transports.protocol.frames import Buffer, Frame, FrameError, Reader, Writer
 from esvi_shm.transports.protocol.machine import BEAT
 
+#: Seconds between two looks at what is due, where nothing has come.
+TICK = 0.002
 #: Seconds that the last words may take.
 FAREWELL = 5.0
 T = TypeVar("T")
@@ -52,7 +54,7 @@ class Ferry:
     """
 
     def __init__(self, link: Link, options: Options, digest: bytes) -> None:
-        self.rank, self.n_nodes, self.nap = link.rank, link.n_nodes, link.nap
+        self.rank, self.n_nodes = link.rank, link.n_nodes
         self._link = link
         self._others = [j for j in range(self.n_nodes) if j != self.rank]
         self._protocol = Protocol(
@@ -68,6 +70,7 @@ class Ferry:
         self._pending: dict[int, list[Buffer]] = {j: [] for j in self._others}
         self._gone: set[int] = set()
         self._failed: PeerError | None = None
+        self._next_tick = 0.0
         self._lock = threading.RLock()
         self._closed = threading.Event()
         self._beats = threading.Thread(target=self._beat, daemon=True)
@@ -88,6 +91,11 @@ class Ferry:
             self._step()
             if not self._protocol.is_agreed:
                 self._sleep(0.05)
+
+    @property
+    def nap(self) -> float:
+        """See `Peers`; that of the link, which may change."""
+        return self._link.nap
 
     def descriptors(self) -> Sequence[int]:
         """File descriptors that become readable when there is something to poll for."""
@@ -157,6 +165,7 @@ class Ferry:
         assert hops is not None
         with self._lock:
             hops.release(n_passes)
+            self._next_tick = 0.0
             self._step()
 
     def _wait_for_parts(self) -> dict[int, bytearray]:
@@ -244,12 +253,17 @@ class Ferry:
         with self._lock:
             if self._failed is not None:
                 raise self._failed
-            self._receive()
-            self._protocol.tick(time.monotonic())
+            came, now = self._receive(), time.monotonic()
+            if came or now >= self._next_tick:
+                self._next_tick = now + TICK
+                self._protocol.tick(now)
             self._write()
 
-    def _receive(self) -> None:
+    def _receive(self) -> bool:
+        """Take what has come; whether anything has."""
+        came = False
         for source, data in self._link.read():
+            came = True
             if data is None:
                 self._lose(source)
                 continue
@@ -263,6 +277,7 @@ class Ferry:
             j = self._protocol.outbox.changeable.pop()
             # Its MAC is that of the bytes as they are now.
             self._pending[j] = [bytes(buffer) for buffer in self._pending[j]]
+        return came
 
     def _lose(self, source: int) -> None:
         self._gone.add(source)
@@ -289,13 +304,13 @@ class Ferry:
         if to in self._gone:
             outbox.clear(to)
             return False
+        if not pending and outbox.is_empty(to):
+            return False
         size = sum(map(len, pending))
         while size < BATCH and (message := outbox.next(to)) is not None:
             frame = self._writers[to].encode(message.kind, message.epoch, message.parts)
             pending += frame
             size += sum(map(len, frame))
-        if not pending:
-            return False
         try:
             taken = self._link.write(to, pending)
         except OSError:
@@ -303,7 +318,7 @@ class Ferry:
             self._gone.add(to)
             self._pending[to] = []
             return False
-        self._pending[to] = _without(pending, taken)
+        self._pending[to] = _without(pending, taken) if taken < size else []
         return taken == size
 
     def _sleep(self, seconds: float) -> None:

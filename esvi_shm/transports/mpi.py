@@ -28,6 +28,8 @@ SIZES = ("PMI_SIZE", "OMPI_COMM_WORLD_SIZE", "MV2_COMM_WORLD_SIZE", "SLURM_STEP_
 MOST_SENDS = 4
 #: The longest message: as much as the ferry writes at once.
 MOST_BYTES = BATCH + MOST_BODY + HEADER.size + MAC_BYTES
+#: Seconds between two looks for messages, while they come and when none has come for a while.
+SHORT_NAP, LONG_NAP = 0.001, 0.004
 #: Seconds that messages may be under way at the end, and that other nodes have to clean up.
 FAREWELL, CLEAN_UP = 5.0, 2.0
 
@@ -95,13 +97,12 @@ def unlink_scratch() -> None:
 class MpiLink:
     """One rank of the job."""
 
-    nap = 0.001
-
     def __init__(self, mpi: Any) -> None:
         self._mpi, self._world = mpi, mpi.COMM_WORLD
         self.rank, self.n_nodes = self._world.Get_rank(), self._world.Get_size()
         self.names = [f"node {j} (rank {j} of mpirun)" for j in range(self.n_nodes)]
         self.threads = mpi.Query_thread() >= mpi.THREAD_SERIALIZED
+        self.nap = SHORT_NAP
         # All nodes count their fits alike, so nothing of an earlier one is taken for this one's.
         self._tag = next(_tags)
         self._sends: list[deque[tuple[Any, bytes]]] = [deque() for _ in range(self.n_nodes)]
@@ -131,6 +132,7 @@ class MpiLink:
 
     def read(self) -> Iterator[tuple[int, memoryview | None]]:
         """What has come, by its sender; each is to be used before the next is asked for."""
+        self.nap = min(1.25 * self.nap, LONG_NAP)
         for j in range(self.n_nodes):
             if j == self.rank or j in self._ended:
                 continue
@@ -141,6 +143,7 @@ class MpiLink:
                 yield j, None
                 continue
             if data is not None:
+                self.nap = SHORT_NAP
                 yield j, data
 
     def _take(self, source: int) -> memoryview | None:

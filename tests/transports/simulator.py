@@ -48,6 +48,8 @@ class SimulatedRows:
 
     def unpack(self, block, data):
         assert block in self.held, f"rows of block {block} are not held"
+        if len(data) != 32:
+            raise ValueError(f"they take 32 bytes, got {len(data)}")
         numbers = array("q", bytes(data))
         self.mass[block] = numbers[0]
         self.visits[3 * block : 3 * block + 3] = numbers[1:]

@@ -24,8 +24,9 @@ MAGIC = b"ESVI"
 VERSION = 1
 HEADER = struct.Struct("<4sHHIIQ")
 MAC_BYTES = 32
-#: Rows and other long things go in pieces of so many bytes, so that no frame holds up others.
-PIECE = 2**18
+#: Rows and other long things go in pieces of so many bytes, so that no frame holds up others for
+#: long; rows of most blocks are one, which costs the least.
+PIECE = 2**20
 #: The longest body: a piece, and what says where it belongs.
 MOST_BODY = PIECE + 2**12
 

@@ -42,6 +42,8 @@ from esvi_shm.transports.protocol.shares import Phase, Shares
 PATIENCE = 0.02
 #: Seconds between two times that news are sent to all.
 NEWS = 0.02
+#: Of so few free places every change is told at once; of more a sender may know old numbers.
+FEW = 2
 #: A node has places for so many times its part of the blocks. With fewer, blocks wait for room at
 #: nodes that are near to full: with 2.25, 16 nodes of `bench.cluster` are slower by a third.
 PLACES = 2.5
@@ -178,11 +180,11 @@ class Hops:
                 self._decided[block] = attempt, False
                 self._answer(source, block, attempt, False)
                 return
+            arrival = Landing(self._rows, block, total)
             self._decided[block] = attempt, True
             trip = self.trips[block] = Trip(attempt)
             trip.passes, trip.visited = passes, int.from_bytes(visited, "little")
-            trip.state = "arriving"
-            trip.arrival = Landing(self._rows, block, total)
+            trip.state, trip.arrival = "arriving", arrival
             self._rows.hold(block)
         assert trip is not None and trip.arrival is not None
         trip.arrival.write(place, piece)
@@ -344,7 +346,7 @@ class Hops:
         if block % self.n_nodes != to:
             self._flying[to] += 1
         self._put(block, trip)
-        self._tell(to)
+        self._hint(to)
 
     def _put(self, block: int, trip: Trip) -> None:
         self._shares.along(trip.to, self.epoch)
@@ -370,7 +372,7 @@ class Hops:
     def _answer(self, to: int, block: int, attempt: int, accepted: bool) -> None:
         kind = Kind.ACCEPTED if accepted else Kind.REFUSED
         self._outbox.send(to, kind, self.epoch, _ANSWER.pack(block, attempt))
-        self._tell(to)
+        self._hint(to)
 
     def _hear_recall(self, source: int, epoch: int) -> None:
         if epoch > self.epoch:
@@ -422,6 +424,11 @@ class Hops:
             self._stamp += 1
             status = _STATUS.pack(self._stamp, *news[1:])
             self._outbox.send_newest(to, Kind.STATUS, self.epoch, status)
+
+    def _hint(self, to: int) -> None:
+        """Say how this node is, if it matters before the next news are due."""
+        if self._order.name == "balanced" or min(self.n_free, self._told[to][2]) <= FEW:
+            self._tell(to)
 
     def _tell_all(self) -> None:
         for j in self._outbox.others:

@@ -138,13 +138,14 @@ class Protocol:
         self.beat(now)
         passed = 0.0 if self._last_tick is None else min(now - self._last_tick, 1.0)
         self._last_tick = now
-        missing = set(self.missing())
         for j in self.outbox.others:
             self._quiet[j] += passed
-            if self.is_silent(j):
+            if self._quiet[j] > SILENCE and self.is_silent(j):
                 raise PeerError(f"{self.names[j]} has said nothing for {SILENCE:.0f} s")
-            if self._parted[j] and j in missing:
-                raise PeerError(f"{self.names[j]} has left the fit while it was needed")
+        if any(self._parted):
+            for j in self.missing():
+                if self._parted[j]:
+                    raise PeerError(f"{self.names[j]} has left the fit while it was needed")
 
     def beat(self, now: float) -> None:
         """Give a sign of life, if it is time."""

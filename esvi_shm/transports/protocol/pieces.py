@@ -80,8 +80,10 @@ class Arrival:
         return self._missing <= 0
 
 
-class Landing(Arrival):
+class Landing:
     """Rows of a block that come in pieces; memory is taken once their length is known to be fit.
+
+    Rows that come in one piece are taken from where they are, when that is written.
 
     Parameters
     ----------
@@ -94,9 +96,21 @@ class Landing(Arrival):
         most = rows.most(block)
         if total > most:
             raise FrameError(f"the rows of block {block} take at most {most} bytes, got {total}")
-        self._rows, self._block = rows, block
-        self._data = memoryview(bytearray(total))
-        super().__init__([self._data], total)
+        self._rows, self._block, self._total = rows, block, total
+        self._data = memoryview(b"")
+        self._arrival: Arrival | None = None
+        self.is_whole = False
+
+    def write(self, place: int, piece: memoryview) -> None:
+        """Put a piece where it belongs; once `is_whole`, `finish` is to follow at once."""
+        if self._arrival is None:
+            if len(piece) == self._total:
+                self._data, self.is_whole = piece, True
+                return
+            self._data = memoryview(bytearray(self._total))
+            self._arrival = Arrival([self._data], self._total)
+        self._arrival.write(place, piece)
+        self.is_whole = self._arrival.is_whole
 
     def finish(self) -> None:
         """Write the rows, which have come whole."""

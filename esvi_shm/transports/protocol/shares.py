@@ -62,7 +62,7 @@ class Shares:
     def _look(self) -> None:
         """Note what this node's share is now; another value is another version."""
         now = np.array(self._rows.contribution(), np.float64).ravel()
-        if now.tobytes() != self._own.tobytes():
+        if not np.array_equal(now, self._own):
             self._own, self.version = now, self.version + 1
 
     def _send(self, to: int, phase: Phase, epoch: int, version: int, own: np.ndarray) -> None:
@@ -96,6 +96,9 @@ class Shares:
             raise FrameError(f"the phase of a share must be known, got {phase}")
         if version <= self.versions[source]:
             return
+        if len(piece) == total == self._own.nbytes:  # as it is mostly
+            self._know(source, version, phase, epoch, np.frombuffer(piece).copy())
+            return
         begun = self._arriving.get(source)
         if begun is None or begun[0] < version:
             values = np.zeros(len(self._own))
@@ -105,11 +108,14 @@ class Shares:
             return
         begun[2].write(place, piece)
         if begun[2].is_whole:
-            del self._arriving[source]
-            self.versions[source], self._values[source] = version, begun[1]
-            reached = self.reached[source]
-            reached[Phase(phase)] = max(reached[Phase(phase)], epoch)
-            self._is_new = True
+            self._know(source, version, phase, epoch, begun[1])
+
+    def _know(self, source: int, version: int, phase: int, epoch: int, values: np.ndarray) -> None:
+        self._arriving.pop(source, None)
+        self.versions[source], self._values[source] = version, values
+        reached, of_phase = self.reached[source], Phase(phase)
+        reached[of_phase] = max(reached[of_phase], epoch)
+        self._is_new = True
 
     def all_reached(self, phase: Phase, epoch: int) -> bool:
         """Whether the shares of all others in a phase of a release are known."""
