@@ -297,7 +297,14 @@ BAD = [
     ({"mean_precision_prior": 1e300}, ParameterError, "mean_precision_prior must lie between"),
     ({"weight_concentration_prior": 1e300}, ParameterError, "must lie between 1e-12 and 1e"),
     ({"degrees_of_freedom_prior": np.inf}, ParameterError, "must lie between .*, got inf"),
-    ({"mean_prior": [1e200, 0.0]}, ParameterError, "mean_prior must lie within 1e.12 of the mean"),
+    (
+        {"mean_prior": [1e9, 0.0]},
+        ParameterError, "mean_prior must lie within 100000 standard deviations of the mean",
+    ),
+    (
+        {"means": [[0.0, 0.0], [0.0, 1e300], [0.0, 0.0]]},
+        ParameterError, r"means must lie within 100000 standard deviations .*, got \d.*e\+",
+    ),
     ({"covariance_prior": [1.0, 1e-300]}, ParameterError, "covariance_prior must lie between"),
     (
         {"covariance": "full", "covariance_prior": [[1.0, 0.0], [0.0, 1e30]]},
@@ -328,6 +335,18 @@ BAD = [
         ParameterError, "covariance_prior is for family gaussian only",
     ),
 ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("family", "wrong", "most"), [("poisson", -1.0, "1e"), ("multinomial", 1e300, "1e"),
+                                  ("bernoulli", 2.0, "1,")],
+)  # fmt: skip
+def test_means_to_start_from_that_no_counts_have_are_refused(family, wrong, most):
+    x, means = points_of(family, 20, 2, seed=1), np.full((2, 2), 0.5)
+    play(x, family, 2, means=means)
+    means[1, 0] = wrong
+    with pytest.raises(ParameterError, match=f"means must lie between 0 and {most}.* got "):
+        play(x, family, 2, means=means)
 
 
 @pytest.mark.parametrize(("options", "error", "message"), BAD)
