@@ -162,7 +162,7 @@ def test_points_far_out_are_fitted(covariance, x):
 
 @pytest.mark.parametrize("covariance", ["diag", "spherical"])
 def test_sparse_points_far_from_zero_are_refused_and_dense_ones_are_fitted(covariance):
-    near, far = X * [1.0, 1.0] + [1e2, 0.0], X + [0.0, 1e6]
+    near, far = X + np.array([1e2, 0.0]), X + np.array([0.0, 1e6])
     found = bounds(play(scipy.sparse.csr_matrix(near), covariance=covariance), 3)
     np.testing.assert_allclose(found, bounds(play(near, covariance=covariance), 3), atol=0.1)
     bounds(play(far, covariance=covariance), 1)

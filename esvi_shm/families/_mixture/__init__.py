@@ -51,7 +51,7 @@ from esvi_shm.shared.table import ArraySpec
 PARTS = 16
 #: A part has so many points at least, or of sparse points so many values for each feature: fewer
 #: take less time than the parameters.
-LEAST_POINTS, LEAST_VALUES = 64, 8
+LEAST_POINTS, LEAST_VALUES = 64, 32
 #: Of so many components storage `topk` keeps one, where no number is given.
 COMPONENTS_A_KEPT_ONE = 4
 #: Passes over all components, where some are kept, before those that look only at near ones; of

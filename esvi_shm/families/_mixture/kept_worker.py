@@ -105,7 +105,7 @@ class KeptWorker(Worker):
             columns = self.model.columns(self.shared, block)
             for first in range(0, len(columns), _GROUP):
                 some = columns[first : first + _GROUP]
-                u = self._score_all(some)
+                u = self._score_means(some, np.arange(self.K), self.theta)
                 near[as_slice(some)] = np.argpartition(-u, n_near - 1, axis=1)[:, :n_near]
                 self.beat[0] += 1
 
