@@ -284,6 +284,9 @@ class FitConfig:
     mixture: MixtureOptions | None = None
 
     def __post_init__(self) -> None:
+        for field in fields(self):
+            if isinstance(value := getattr(self, field.name), np.generic):
+                object.__setattr__(self, field.name, value.item())  # JSON knows no other numbers
         for name in ("alpha", "eta"):
             if isinstance(getattr(self, name), str) and getattr(self, name) == "auto":
                 object.__setattr__(self, name, getattr(type(self), name))

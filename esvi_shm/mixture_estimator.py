@@ -155,6 +155,8 @@ class Mixture(ClusterMixin, BaseEstimator):
         values = {_PARAMETERS.get(n, n): v for n, v in self.get_params(deep=False).items()}
         values["start"], values["seed"] = _STARTS[self.init_params], seed_of(self.random_state)
         del values["holdout"]
+        if values["family"] == "lda":
+            raise ParameterError("family", "must be a mixture: topics are fitted by LDA", "lda")
         options = MixtureOptions(**{name: values.pop(name) for name in _OPTIONS})
         return FitConfig(**values, mixture=options)
 

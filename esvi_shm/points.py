@@ -77,8 +77,9 @@ class Points:
             return mean, variance / self.n_points
         mean = np.asarray(self.values.sum(axis=0, dtype=np.float64)).ravel() / self.n_points
         data = self.values.data.astype(np.float64)
-        square = np.bincount(self.values.indices, data * data, minlength=self.n_features)
-        return mean, np.maximum(square / self.n_points - mean**2, 0.0)
+        with np.errstate(over="ignore", invalid="ignore"):  # of numbers too large to be squared
+            square = np.bincount(self.values.indices, data * data, minlength=self.n_features)
+            return mean, np.maximum(square / self.n_points - mean**2, 0.0)
 
     def covariance(self) -> np.ndarray:
         """Covariance of the features of dense points (divided by N - 1), float64, shape (D, D)."""

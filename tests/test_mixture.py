@@ -186,6 +186,17 @@ def test_the_estimator_follows_scikit_learn(tmp_path):
         esvi_shm.Mixture(2, init_params="kmeans").fit(X)
 
 
+def test_numbers_of_numpy_are_taken_and_topics_refused(tmp_path):
+    x = blobs(40, 2, 3, seed=1)[0]
+    found = esvi_shm.Mixture(
+        np.int64(3), n_workers=np.int32(1), max_iter=np.int64(2), tol=np.float32(0), random_state=0
+    ).fit(x)
+    found.save(str(tmp_path / "model"))
+    assert len(esvi_shm.load(tmp_path / "model").weights) == 3
+    with pytest.raises(ParameterError, match=r"family must be a mixture: .* got 'lda'"):
+        esvi_shm.Mixture(family="lda").fit(x)
+
+
 def test_scores_are_log_sum_exps():
     model = esvi_shm.Mixture(2, n_workers=1, random_state=0).fit(X).model_
     u = model._scores(X)

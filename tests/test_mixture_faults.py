@@ -160,6 +160,22 @@ def test_points_far_out_are_fitted(covariance, x):
     assert np.isfinite(found).all() and (np.diff(found) >= -1e-5 * abs(found[0])).all()
 
 
+@pytest.mark.parametrize("covariance", ["diag", "spherical"])
+def test_sparse_points_far_from_zero_are_refused_and_dense_ones_are_fitted(covariance):
+    near, far = X + np.array([1e2, 0.0]), X + np.array([0.0, 1e6])
+    found = bounds(play(scipy.sparse.csr_matrix(near), covariance=covariance), 3)
+    np.testing.assert_allclose(found, bounds(play(near, covariance=covariance), 3), atol=0.1)
+    bounds(play(far, covariance=covariance), 1)
+    with pytest.raises(CorpusError, match=r"within 1000 standard .*; got .* in column 1 \(from 0"):
+        play(scipy.sparse.csr_matrix(far), covariance=covariance)
+
+
+@pytest.mark.filterwarnings("error")
+def test_points_too_large_to_be_squared_are_refused_without_warnings():
+    with pytest.raises(CorpusError, match="the widest feature must have a standard deviation"):
+        play(scipy.sparse.csr_matrix(X * 1e200))
+
+
 @pytest.mark.parametrize(
     ("x", "message"),
     [

@@ -29,6 +29,12 @@ LEAST_VARIANCE = 1e-6
 #: Standard deviations whose squares, and the squares' inverses, float32 holds with room to spare.
 LEAST_SPREAD, MOST_SPREAD = 1e-12, 1e12
 
+#: Sparse points are not centred: means so many standard deviations from 0 leave scores of float32,
+#: differences of their squares, with an error of 0.05 nats.
+MOST_OFF_ZERO = 1e3
+#: Standard deviations that a prior mean, or one to start from, may lie from that of the points.
+MOST_FAR = 1e5
+
 _log = logging.getLogger(__name__)
 
 
@@ -86,16 +92,17 @@ class Gaussian:
                 f"{MOST_SPREAD:g}: scale the points; got {widest:.3g}"
             )
             raise CorpusError(points.name, rule)
+        if points.is_sparse:
+            _check_off_zero(points, mean, variance, options.covariance)
         shift = np.zeros(D) if points.is_sparse else mean
+        if options.means is not None and options.means.shape[1:] == (D,):
+            _check_near("means", options.means, mean, variance)
         if options.mean_prior is not None:
             if options.mean_prior.shape != (D,):
                 rule = f"must have a number for each of the {D} features"
                 raise ParameterError("mean_prior", rule, options.mean_prior.shape)
+            _check_near("mean_prior", options.mean_prior, mean, variance)
             mean = options.mean_prior
-            far = float(np.abs(mean - shift).max())
-            if far > MOST_SPREAD:
-                rule = f"must lie within {MOST_SPREAD:g} of the mean of the points (distance given)"
-                raise ParameterError("mean_prior", rule, far)
         nu0 = options.degrees_of_freedom_prior or (float(D) if full else 1.0)
         if full and nu0 <= D - 1:
             rule = f"must be greater than the number of features - 1, {D - 1}"
@@ -130,7 +137,7 @@ def _scale(points: Points, options: MixtureOptions, variance: np.ndarray) -> np.
         _check_range(np.linalg.eigvalsh(given))
         return given
     mean_variance = float(variance.mean())
-    floor = LEAST_VARIANCE * (mean_variance if mean_variance > 0 else 1.0)
+    floor = _floor(variance)
     low = variance < floor
     if low.any():
         _log.warning(
@@ -149,6 +156,35 @@ def _scale(points: Points, options: MixtureOptions, variance: np.ndarray) -> np.
         values = np.maximum(values, floor)
         covariance = (vectors * values) @ vectors.T
     return covariance
+
+
+def _check_off_zero(points: Points, mean: np.ndarray, variance: np.ndarray, form: str) -> None:
+    """Refuse sparse points that lie too far from 0 for how they vary."""
+    each = np.full_like(variance, variance.mean()) if form == "spherical" else variance
+    off = np.abs(mean) / np.sqrt(np.maximum(each, max(_floor(variance), 1e-300)))
+    if off.max() > MOST_OFF_ZERO:
+        rule = (
+            f"the mean of a feature of sparse points must lie within {MOST_OFF_ZERO:g} standard "
+            "deviations of 0: leave constant ones out, or give dense points, which are centred"
+        )
+        column = int(off.argmax())
+        raise CorpusError(points.name, f"{rule}; got {off[column]:.3g} in column {column} (from 0)")
+
+
+def _check_near(name: str, given: np.ndarray, mean: np.ndarray, variance: np.ndarray) -> None:
+    """Refuse what lies so far from the points that sums of squares could not be told apart."""
+    deviations = np.sqrt(np.maximum(variance, _floor(variance)))
+    with np.errstate(over="ignore"):
+        far = float((np.abs(given - mean) / deviations).max())
+    if not far <= MOST_FAR:
+        rule = f"must lie within {MOST_FAR:g} standard deviations of the mean of the points"
+        raise ParameterError(name, f"{rule} (the furthest given)", far)
+
+
+def _floor(variance: np.ndarray) -> float:
+    """What a feature's prior variance is at least, by those of all."""
+    mean = float(variance.mean())
+    return LEAST_VARIANCE * (mean if mean > 0 else 1.0)
 
 
 def _check_range(variances: np.ndarray) -> None:

@@ -51,9 +51,7 @@ from esvi_shm.shared.table import ArraySpec
 PARTS = 16
 #: A part has so many points at least, or of sparse points so many values for each feature: fewer
 #: take less time than the parameters.
-LEAST_POINTS, LEAST_VALUES = 64, 8
-#: Blocks for each worker, where there are several: who is waiting finds one.
-BLOCKS_PER_WORKER = 2
+LEAST_POINTS, LEAST_VALUES = 64, 32
 #: Of so many components storage `topk` keeps one, where no number is given.
 COMPONENTS_A_KEPT_ONE = 4
 #: Passes over all components, where some are kept, before those that look only at near ones; of
@@ -155,7 +153,8 @@ class Mixture:
 
     @staticmethod
     def choose_n_blocks(data: Points, config: FitConfig, n_workers: int) -> int:
-        suits = BLOCKS_PER_WORKER * n_workers if n_workers > 1 else 1
+        # No more: the components of a block that waits for a worker are not rewritten.
+        suits = n_workers
         least = 2 if options_of(config).strict else 1
         if least == 2:  # its blocks regroup, and must be several for that to be of use
             suits = max(suits, 2)
@@ -214,6 +213,15 @@ class Mixture:
         """Whether components are merged and split at rests."""
         return self.options.moves and not self.options.strict and self.K > 1
 
+    @property
+    def looks(self) -> bool:
+        """Whether owners look at what other workers have pending of their components.
+
+        Not where that is added point by point, and takes long.
+        """
+        s, config = self.sizes, self.config
+        return not (s.is_sparse or config.deterministic or self.options.strict) and s.n_workers > 1
+
     def is_near(self, pass_: int) -> bool:
         """Whether a pass (from 0) looks only at components near a point."""
         since = pass_ - self.first_near
@@ -266,7 +274,7 @@ class Mixture:
     def shared_specs(self) -> list[ArraySpec]:
         s, K, rows = self.sizes, self.K, 1 + self.n_statistics
         P, B, owner, rest = s.n_workers, s.n_blocks, "the owner of the column's block", "at rest"
-        own, others = "worker p its part; settle: everyone", int(s.n_nodes > 1)
+        others = int(s.n_nodes > 1)
         specs = [
             ArraySpec(
                 "statistics", (rows, K), np.float64, owner, "the owner; everyone at rest",
@@ -282,8 +290,13 @@ class Mixture:
             ),
             ArraySpec(
                 "pending", (P + others, rows, K), np.float64,
-                "worker p its part; home the last one, for other nodes, at rest", own,
+                "worker p its part; home the last one, for other nodes, at rest",
+                "worker p; owners, by `adding`; settle: everyone",
                 "what its z have changed of statistics of blocks that were elsewhere",
+            ),
+            ArraySpec(
+                "adding", (P, LINE_WORDS), np.int64, "worker p its row", "everyone",
+                "odd while its part of `pending` grows; a line each",
             ),
             ArraySpec("members", (K,), np.int64, f"home, {rest}", "everyone", "blocks' components"),
             ArraySpec(
@@ -334,8 +347,9 @@ class Mixture:
             kept = 8 * rows * self.kept + 16 * self.K
             if not s.is_sparse:
                 kept += 8 * (1 + T) * self.K
-        # What `expect` needs for a block, in float64.
-        expected = 8 * 5 * T * largest_block
+        # A block's statistics, and what `expect` needs for them, in float64.
+        held = (1 if s.n_blocks > 1 else 0) + (2 if self.looks else 0)
+        expected = 8 * (5 * T + held * (1 + T)) * largest_block
         return item * (tile + theta + (1 + T) * largest_block) + kept + expected
 
     def initialise(self, corpus: Arrays, shared: Arrays) -> None:

@@ -11,6 +11,8 @@ from esvi_shm.points import Points
 
 #: Default of `feature_prior`.
 FEATURE_PRIOR = 0.5
+#: Means to start from are at most this, where the counts have no bound of their own.
+MOST_MEAN = 1e12
 _GAUSSIAN_ONLY = (
     "mean_precision_prior", "mean_prior", "degrees_of_freedom_prior", "covariance_prior",
 )  # fmt: skip
@@ -63,8 +65,15 @@ class Counts:
     def prior_shapes(n_features: int, options: MixtureOptions) -> dict[str, tuple[int, ...]]:
         return {"feature": (1,), "mean": (n_features,)}
 
-    @staticmethod
-    def find_prior(points: Points, options: MixtureOptions) -> dict[str, np.ndarray]:
+    @classmethod
+    def find_prior(cls, points: Points, options: MixtureOptions) -> dict[str, np.ndarray]:
+        if options.means is not None:
+            most = cls.most or MOST_MEAN
+            bad = (options.means < 0) | (options.means > most)
+            if bad.any():
+                raise ParameterError(
+                    "means", f"must lie between 0 and {most:g}", float(options.means[bad][0])
+                )
         # A feature that never occurs: as one that occurs in half a point.
         mean = np.maximum(points.moments()[0], 0.5 / points.n_points)
         return {"feature": np.array([options.feature_prior or FEATURE_PRIOR]), "mean": mean}

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from esvi_shm.families._mixture import kept
+from esvi_shm.families._mixture import kept, kernels
 from esvi_shm.families._mixture.mover import as_slice
 from esvi_shm.families._mixture.worker import Worker
 from esvi_shm.families.contract import Arrays
@@ -87,7 +87,7 @@ class KeptWorker(Worker):
 
     def _flush(self) -> None:
         if len(self.by_component):
-            self.pending += self.sums.T
+            kernels.add_products(self.sums.T, self.pending, self.adding, self.p)
             self.sums[:] = 0.0
 
     def _command_sum(self) -> None:
@@ -105,7 +105,7 @@ class KeptWorker(Worker):
             columns = self.model.columns(self.shared, block)
             for first in range(0, len(columns), _GROUP):
                 some = columns[first : first + _GROUP]
-                u = self._score_all(some)
+                u = self._score_means(some, np.arange(self.K), self.theta)
                 near[as_slice(some)] = np.argpartition(-u, n_near - 1, axis=1)[:, :n_near]
                 self.beat[0] += 1
 

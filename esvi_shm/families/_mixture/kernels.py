@@ -160,25 +160,101 @@ def sparse_statistics(ptr, index, value, lo, hi, change, pending, columns):
 
 
 @kernel
-def merge(pending, columns, statistics):
-    """statistics += pending, and pending = 0, in these columns."""
+def add_products(products, pending, adding, worker):
+    """pending += products, float32 or float64, under a sequence lock as that of `publish`."""
+    word = worker * LINE_WORDS
+    version = adding[word]
+    store_release(adding, word, version + 1)
+    fence()
+    for t in range(pending.shape[0]):
+        sums, more = pending[t], products[t]
+        for j in range(len(sums)):
+            sums[j] += more[j]
+    store_release(adding, word, version + 2)
+
+
+@kernel
+def look(pendings, adding, n_workers, worker, columns, own, part, found, tries):
+    """found = own + what the other workers have pending in these columns; False: one was adding.
+
+    Each one's whole, as `copy_block` reads: half of an addition would have counts of points whose
+    sums are still to come. Nobody but the columns' holder, who alone may call this, takes pending
+    statistics out.
+
+    Parameters
+    ----------
+    pendings : float64 array, shape (P or more, 1 + T, K)
+    adding : int64 array, shape (P * LINE_WORDS,)
+    n_workers, worker : int
+        P, and who asks.
+    columns : int64 array, shape (k,)
+    own, part, found : float64 arrays, shape (1 + T, k)
+    tries : int
+    """
+    found[:] = own
+    for q in range(n_workers):
+        if q == worker:
+            continue
+        is_whole = False
+        for _ in range(tries):
+            before = load_acquire(adding, q * LINE_WORDS)
+            if before % 2 == 1:
+                continue
+            _take(pendings[q], columns, part)
+            fence()
+            is_whole = load_acquire(adding, q * LINE_WORDS) == before
+            if is_whole:
+                break
+        if not is_whole:
+            return False
+        for t in range(found.shape[0]):
+            sums, more = found[t], part[t]
+            for j in range(len(sums)):
+                sums[j] += more[j]
+    return True
+
+
+@kernel
+def _take(array, columns, into):
+    """into = array[:, columns]."""
+    lo, n = columns[0], len(columns)
+    together = columns[-1] - lo + 1 == n
+    for t in range(array.shape[0]):
+        to = into[t]
+        if together:
+            # A slice: what is counted from its beginning needs no look at the sign, and is
+            # vector code.
+            part = array[t, lo : lo + n]
+            for j in range(n):
+                to[j] = part[j]
+        else:
+            row = array[t]
+            for j in range(n):
+                to[j] = row[columns[j]]
+
+
+@kernel
+def merge(pending, columns, own):
+    """own += pending[:, columns], which becomes 0; `own` has a column for each of these."""
     lo, n = columns[0], len(columns)
     together = columns[-1] - lo + 1 == n
     for t in range(pending.shape[0]):
-        row, sums = pending[t], statistics[t]
+        sums = own[t]
         if together:
-            for j in range(lo, lo + n):
-                sums[j] += row[j]
-                row[j] = 0.0
-        else:
+            part = pending[t, lo : lo + n]
             for j in range(n):
-                sums[columns[j]] += row[columns[j]]
+                sums[j] += part[j]
+                part[j] = 0.0
+        else:
+            row = pending[t]
+            for j in range(n):
+                sums[j] += row[columns[j]]
                 row[columns[j]] = 0.0
 
 
 @kernel
-def publish(versions, block, columns, constant, fresh, theta, own):
-    """Write the columns of a block into theta, and into `own`; the block's owner alone does.
+def publish(versions, block, columns, constant, fresh, theta, known):
+    """Write the columns of a block into theta, and into `known`; the block's owner alone does.
 
     A sequence lock: the version is odd while the columns change. `store_release` of the odd one and
     a fence keep the columns' stores behind it; the even one is released after them. `copy_block`
@@ -188,43 +264,46 @@ def publish(versions, block, columns, constant, fresh, theta, own):
     version = versions[word]
     store_release(versions, word, version + 1)
     fence()
-    lo, n = columns[0], len(columns)
-    together = columns[-1] - lo + 1 == n
-    for t in range(theta.shape[0]):
-        # Row 0 is the constant.
-        source, into, copy = constant if t == 0 else fresh[t - 1], theta[t], own[t]
-        if together:
-            for j in range(n):
-                into[lo + j] = copy[lo + j] = source[j]
-        else:
-            for j in range(n):
-                into[columns[j]] = copy[columns[j]] = source[j]
+    _put(constant, fresh, columns, theta)
     store_release(versions, word, version + 2)
+    _put(constant, fresh, columns, known)
 
 
 @kernel
-def copy_block(versions, block, columns, theta, buffer, own, tries):
-    """Copy the columns of a block whole into `own`; the version that was copied, or -1.
+def _put(constant, fresh, columns, into):
+    """into[0, columns], into[1:, columns] = constant, fresh."""
+    lo, n = columns[0], len(columns)
+    together = columns[-1] - lo + 1 == n
+    for t in range(into.shape[0]):
+        source = constant if t == 0 else fresh[t - 1]
+        if together:
+            part = into[t, lo : lo + n]
+            for j in range(n):
+                part[j] = source[j]
+        else:
+            row = into[t]
+            for j in range(n):
+                row[columns[j]] = source[j]
+
+
+@kernel
+def copy_block(versions, block, columns, theta, buffer, known, tries):
+    """Copy the columns of a block whole into `known`; the version that was copied, or -1.
 
     Reads the version (`load_acquire`), the columns, and behind a fence the version again: only if
-    it is the same, and even, were the columns of one piece, and go from `buffer` into `own`. It
+    it is the same, and even, were the columns of one piece, and go from `buffer` into `known`. It
     does not wait for an owner that was interrupted while it wrote: after some tries the copy stays
     the old one.
     """
-    word, lo, n = block * LINE_WORDS, columns[0], len(columns)
-    together = columns[-1] - lo + 1 == n
+    word = block * LINE_WORDS
     for _ in range(tries):
         before = load_acquire(versions, word)
         if before % 2 == 1:
             continue
-        for t in range(theta.shape[0]):
-            for j in range(n):
-                buffer[t, j] = theta[t, lo + j if together else columns[j]]
+        _take(theta, columns, buffer)
         fence()
         if load_acquire(versions, word) == before:
-            for t in range(theta.shape[0]):
-                for j in range(n):
-                    own[t, lo + j if together else columns[j]] = buffer[t, j]
+            _put(buffer[0], buffer[1:], columns, known)
             return before
     return np.int64(-1)
 

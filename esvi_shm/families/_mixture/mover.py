@@ -12,12 +12,20 @@ from esvi_shm.families._mixture.functions import gammaln
 _CANDIDATES = 2
 #: Components that are looked at at a time.
 _GROUP = 256
+#: Points of a component that is looked for when others are to be merged with one.
+_LIVE = 0.5
 
 
 def as_slice(columns: np.ndarray) -> Any:
     """The same columns as a slice where they lie side by side: a view, not a copy."""
     first, last = int(columns[0]), int(columns[-1])
     return slice(first, last + 1) if last - first + 1 == len(columns) else columns
+
+
+def _columns_of(array: np.ndarray, columns: np.ndarray) -> np.ndarray:
+    """Some columns, ascending, laid out by rows (by [:, columns] they would not be)."""
+    at = as_slice(columns)
+    return array[:, at] if isinstance(at, slice) else np.take(array, columns, axis=1)
 
 
 class Mover:
@@ -41,12 +49,14 @@ class Mover:
                 self.beat[0] += 1
                 yield columns[first : first + _GROUP]
 
-    def _score_all(self, columns: np.ndarray) -> np.ndarray:
-        """What the points of some components score with all, on average; with their own -inf."""
-        own = self.shared["statistics"][:, as_slice(columns)]
-        means = (own[1:] / np.maximum(own[0], 1e-6)).astype(self.theta.dtype)
-        u = means.T @ self.theta[1:] + self.theta[0]
-        u[np.arange(len(u)), columns] = -np.inf
+    def _score_means(
+        self, columns: np.ndarray, others: np.ndarray, theta: np.ndarray
+    ) -> np.ndarray:
+        """What the points of some components score with others, on average; with their own -inf."""
+        own = _columns_of(self.shared["statistics"], columns)
+        means = (own[1:] / np.maximum(own[0], 1e-6)).astype(theta.dtype)
+        u = means.T @ theta[1:] + theta[0]
+        u[columns[:, None] == others] = -np.inf
         return np.asarray(u)
 
     def _command_lean(self) -> None:
@@ -88,11 +98,15 @@ class Mover:
 
     def _weigh(self, anew: bool) -> None:
         shared, log_weights, a0 = self.shared, self.model.log_weights, self.model.a0
-        for columns in self._own_groups():
+        for group in self._own_groups():
+            columns = group[shared["gains"][0, group] > -np.inf]
+            if not len(columns):
+                continue
             at = as_slice(columns)
-            own, new = shared["statistics"][:, at], shared["pending"][0][:, at].copy()
+            own = _columns_of(shared["statistics"], columns)
+            new = _columns_of(shared["pending"][0], columns).copy()
             for pending in shared["pending"][1:]:
-                new += pending[:, at]
+                new += _columns_of(pending, columns)
             n_new = np.clip(new[0], 0.0, None)
             n_old = np.maximum(own[0] - n_new, 0.0)
             a, b = self.kind.expect(n_new, new[1:]), self.kind.expect(n_old, own[1:] - new[1:])
@@ -112,18 +126,24 @@ class Mover:
     def _command_pair(self) -> None:
         """For each component of own blocks the one that it is best merged into, and the gain."""
         shared, statistics, a0 = self.shared, self.shared["statistics"], self.model.a0
-        expect, K, gains = self.kind.expect, self.model.K, shared["gains"][2]
+        expect, gains = self.kind.expect, self.shared["gains"][2]
+        others = np.flatnonzero(statistics[0] >= _LIVE)
+        if len(others) <= _CANDIDATES:
+            others = np.arange(self.model.K)
+        n, theta = min(_CANDIDATES, len(others) - 1), _columns_of(self.theta, others)
+        largest = others[np.argsort(-statistics[0, others], kind="stable")[:n]]
         for columns in self._own_groups():
-            u, n = self._score_all(columns), min(_CANDIDATES, K - 1)
-            best = np.argpartition(-u, n - 1, axis=1)[:, :n]
+            # A dead one merges for nothing with any.
+            best, live = np.tile(largest, (len(columns), 1)), np.isin(columns, others)
+            if live.any():
+                u = self._score_means(columns[live], others, theta)
+                best[live] = others[np.argpartition(-u, n - 1, axis=1)[:, :n]]
             own = statistics[:, as_slice(columns)]
             counts = np.maximum(own[0], 0.0)
             alone = gains[as_slice(columns)] - gammaln(a0 + counts)
             found = np.full(len(columns), -np.inf)
             for other in best.T:
-                theirs = np.take(
-                    statistics, other, axis=1
-                )  # by [:, other] it is laid out by columns
+                theirs = np.take(statistics, other, axis=1)
                 n_theirs = np.maximum(theirs[0], 0.0)
                 both = counts + n_theirs
                 gain = expect(both, own[1:] + theirs[1:]).gain + gammaln(a0 + both)

@@ -57,6 +57,7 @@ def script(
         How many merges and splits were made.
     """
     seeded = _seed(model, held, arrays, shared, n_passes)
+    shared["gains"][0] = np.where(seeded, 0.0, -np.inf)  # the others are not looked at
     for step in range(STEPS):
         yield "lean"
         yield from model.add_others(shared["pending"])
@@ -65,9 +66,8 @@ def script(
     yield "pair"
     yield "mix"
     yield from model.add_others(shared["mixing"])
-    splits = np.where(seeded, shared["gains"][0], -np.inf)
     merges = shared["gains"][1] + shared["mixing"][:, 1].sum(axis=0)
-    into, half = held.agree(np.stack(choose(splits, merges, shared["partner"])))
+    into, half = held.agree(np.stack(choose(shared["gains"][0], merges, shared["partner"])))
     made = {"merges": int((into >= 0).sum()), "splits": int((half >= 0).sum())}
     if made["merges"]:
         shared["moves"][0], shared["moves"][1] = into, half

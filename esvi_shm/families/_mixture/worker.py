@@ -2,7 +2,8 @@
 
 A visit of block b by the worker that holds it, and so owns its components:
 
-    merge: this worker's pending statistics of b -> statistics, E[theta], E[g] of b, published
+    merge: this worker's pending statistics of b -> statistics; of these, and what the other
+        workers have pending of b: E[theta], E[g] of b, published
     for each part of chunk b of its points:
         z over all components, by what it knows of those it does not hold (Lemma 1, S = all)
         (z_new - z_old)' t(X) -> pending, for every block until that one comes by
@@ -69,6 +70,11 @@ class Worker(Mover):
         self.products = np.empty((0 if model.sizes.is_sparse else 1 + T, self.K), dtype)
         widest = int(np.diff(model.block_bounds).max())
         self.buffer = np.empty((1 + T, widest), dtype)
+        # The statistics of the block at hand, where that is not all.
+        self.taken = np.empty((1 + T) * widest if widest < self.K else 0)
+        self.adding = shared["adding"].reshape(-1)
+        self.looks = model.looks
+        self.spare = np.empty((2, (1 + T) * widest if self.looks else 0))
         self.pass_ = -1
 
     @property
@@ -81,9 +87,10 @@ class Worker(Mover):
             self.theta[:] = self.shared["snapshot"]
         self.pass_ = pass_
         columns = model.columns(self.shared, block)
+        own = self._take(columns)
         is_known = self.seen[block] == self.versions[block * LINE_WORDS]
         if self.pends[block] or not is_known or model.config.deterministic:
-            self._merge(block, columns)
+            self._merge(block, columns, own)
         lo, hi = (int(i) for i in self.chunks[block : block + 2])
         cuts = np.linspace(lo, hi, model.n_steps(self.p) + 1).astype(int)
         for first, last in zip(cuts[:-1].tolist(), cuts[1:].tolist(), strict=True):
@@ -91,7 +98,20 @@ class Worker(Mover):
                 self._look_at_others(block)
             self._update(first, last, columns if model.options.strict else NO_COLUMNS)
             self.pends[:] = True
-            self._merge(block, columns)
+            self._merge(block, columns, own)
+        if own is not self.statistics:
+            self.statistics[:, as_slice(columns)] = own
+
+    def _take(self, columns: np.ndarray) -> np.ndarray:
+        """The statistics of some columns, side by side: where they are not all, a copy.
+
+        As columns of the whole they would lie a row's length apart, and share few lines of a cache.
+        """
+        if len(columns) == self.K:
+            return self.statistics
+        own = self._side_by_side(self.taken, columns)
+        own[:] = self.statistics[:, as_slice(columns)]
+        return own
 
     def _look_at_others(self, block: int) -> None:
         """Copy what the owners of other blocks have published since."""
@@ -107,15 +127,23 @@ class Worker(Mover):
         if version >= 0:
             self.seen[block] = version
 
-    def _merge(self, block: int, columns: np.ndarray) -> None:
-        """Pending statistics of a block at hand into its statistics; its parameters anew."""
-        kernels.merge(self.pending, columns, self.statistics)
-        self.pends[block] = False
-        self._rewrite(block, columns)
+    def _side_by_side(self, spare: np.ndarray, columns: np.ndarray) -> np.ndarray:
+        return spare[: len(self.statistics) * len(columns)].reshape(-1, len(columns))
 
-    def _rewrite(self, block: int, columns: np.ndarray) -> np.ndarray:
+    def _merge(self, block: int, columns: np.ndarray, own: np.ndarray) -> None:
+        """Pending statistics of a block at hand into its own; its parameters anew."""
+        kernels.merge(self.pending, columns, own)
+        self.pends[block] = False
+        if not self.looks:
+            self._rewrite(block, columns, own)
+            return
+        part, found = (self._side_by_side(spare, columns) for spare in self.spare)
+        P, at = self.model.sizes.n_workers, (self.p, columns, own, part, found)
+        if kernels.look(self.shared["pending"], self.adding, P, *at, TRIES):
+            self._rewrite(block, columns, found)
+
+    def _rewrite(self, block: int, columns: np.ndarray, own: np.ndarray) -> np.ndarray:
         """E[theta] and E[g] of a block from its statistics; their shares of the bound."""
-        own = np.ascontiguousarray(self.statistics[:, as_slice(columns)])
         n = np.maximum(own[0], 0.0)  # of nothing, rounding may leave less
         found = self.kind.expect(n, own[1:])
         constant = found.constant + self.model.log_weights(n)
@@ -172,7 +200,7 @@ class Worker(Mover):
             self.pending[:, at] += features.T @ change
         else:
             np.matmul(features.T, change, out=self.products)
-            self.pending += self.products
+            kernels.add_products(self.products, self.pending, self.adding, self.p)
 
     def command(self, name: str) -> None:
         self.pass_ = -1
@@ -198,7 +226,7 @@ class Worker(Mover):
             columns = self.model.columns(self.shared, block)
             at = as_slice(columns)
             self.statistics[:, at] = self.shared["pending"][:, :, at].sum(axis=0)
-            gains = self._rewrite(block, columns)
+            gains = self._rewrite(block, columns, self._take(columns))
             gain += float(gains.sum())
             if self.model.moves:
                 self.shared["gains"][2, at] = gains

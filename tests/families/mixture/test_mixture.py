@@ -246,6 +246,47 @@ def test_a_torn_block_is_not_read():
     assert (own == 2).all()
 
 
+def test_an_owner_looks_at_what_others_have_pending_and_leaves_it_there():
+    fit = play(blobs(200, 2, 3, seed=1)[0], n_topics=4, n_workers=3, n_blocks=3, moves=False)
+    fit.visit(1, 1)  # leaves something pending of block 0
+    fit.visit(2, 2)
+    elsewhere = fit.shared["pending"][1:].copy()
+    fit.visit(0, 0)
+    columns = fit.layout.model.columns(fit.shared, 0)
+    assert abs(elsewhere[:, 0, columns]).max() > 0.1
+    np.testing.assert_array_equal(fit.shared["pending"][1:], elsewhere)
+    known = fit.shared["statistics"][:, columns] + elsewhere[:, :, columns].sum(axis=0)
+    found = fit.workers[0].kind.expect(np.maximum(known[0], 0.0), known[1:])
+    np.testing.assert_allclose(fit.shared["theta"][1:, columns], found.theta, rtol=1e-6)
+
+
+def test_what_is_being_added_is_not_looked_at():
+    pendings, adding = np.ones((3, 2, 4)), np.zeros((3, LINE_WORDS), np.int64)
+    own, part, found = np.full((2, 2), 10.0), np.empty((2, 2)), np.empty((2, 2))
+    for columns in (np.array([1, 2]), np.array([0, 3])):
+        at = 3, 1, columns, own, part, found, 4
+        assert kernels.look(pendings, adding.reshape(-1), *at)
+        np.testing.assert_array_equal(found, own + 2)
+    adding[2, 0] = 1
+    assert not kernels.look(pendings, adding.reshape(-1), *at)
+    adding[1, 0], adding[2, 0] = 1, 0  # of the one that asks
+    assert kernels.look(pendings, adding.reshape(-1), *at)
+    kernels.add_products(np.ones((2, 4), np.float32), pendings[0], adding.reshape(-1), 0)
+    assert adding[0, 0] == 2 and (pendings[0] == 2).all()
+
+
+def test_parameters_stay_as_they_are_where_nothing_could_be_looked_at():
+    fit = play(blobs(200, 2, 3, seed=1)[0], n_topics=4, n_workers=2, n_blocks=2, moves=False)
+    before = fit.shared["theta"].copy()
+    fit.shared["adding"][1, 0] = 1
+    fit.visit(0, 0)
+    np.testing.assert_array_equal(fit.shared["theta"], before)
+    fit.shared["adding"][1, 0] = 2
+    fit.visit(0, 1)
+    columns = fit.layout.model.columns(fit.shared, 1)
+    assert (fit.shared["theta"][:, columns] != before[:, columns]).any()
+
+
 BAD = [
     ({"n_topics": 21}, ParameterError, "n_topics must be at most the number of points, 20"),
     ({"covariance": "tied"}, ParameterError, "covariance must be one of diag, full, spherical"),
@@ -256,7 +297,14 @@ BAD = [
     ({"mean_precision_prior": 1e300}, ParameterError, "mean_precision_prior must lie between"),
     ({"weight_concentration_prior": 1e300}, ParameterError, "must lie between 1e-12 and 1e"),
     ({"degrees_of_freedom_prior": np.inf}, ParameterError, "must lie between .*, got inf"),
-    ({"mean_prior": [1e200, 0.0]}, ParameterError, "mean_prior must lie within 1e.12 of the mean"),
+    (
+        {"mean_prior": [1e9, 0.0]},
+        ParameterError, "mean_prior must lie within 100000 standard deviations of the mean",
+    ),
+    (
+        {"means": [[0.0, 0.0], [0.0, 1e300], [0.0, 0.0]]},
+        ParameterError, r"means must lie within 100000 standard deviations .*, got \d.*e\+",
+    ),
     ({"covariance_prior": [1.0, 1e-300]}, ParameterError, "covariance_prior must lie between"),
     (
         {"covariance": "full", "covariance_prior": [[1.0, 0.0], [0.0, 1e30]]},
@@ -287,6 +335,18 @@ BAD = [
         ParameterError, "covariance_prior is for family gaussian only",
     ),
 ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("family", "wrong", "most"), [("poisson", -1.0, "1e"), ("multinomial", 1e300, "1e"),
+                                  ("bernoulli", 2.0, "1,")],
+)  # fmt: skip
+def test_means_to_start_from_that_no_counts_have_are_refused(family, wrong, most):
+    x, means = points_of(family, 20, 2, seed=1), np.full((2, 2), 0.5)
+    play(x, family, 2, means=means)
+    means[1, 0] = wrong
+    with pytest.raises(ParameterError, match=f"means must lie between 0 and {most}.* got "):
+        play(x, family, 2, means=means)
 
 
 @pytest.mark.parametrize(("options", "error", "message"), BAD)
@@ -322,9 +382,9 @@ def test_a_visit_merges_only_what_may_be_pending(monkeypatch):
     for worker in fit.workers:
         merge = worker._merge
 
-        def noted(block, columns, merge=merge, worker=worker):
+        def noted(block, *given, merge=merge, worker=worker):
             merged.append((worker.p, block))
-            merge(block, columns)
+            merge(block, *given)
 
         monkeypatch.setattr(worker, "_merge", noted)
     steps = fit.layout.model.n_steps(0)

@@ -60,6 +60,19 @@ def test_halves_that_overlap_bring_what_was_foretold():
     assert n_split > 0
 
 
+def test_dead_components_go_to_one_of_the_largest_and_are_not_split():
+    x, _ = blobs(100, 2, 2, seed=1)
+    fit = play(x, n_topics=6, means=np.vstack([x[:3], x[:3] + 500.0]))
+    fit.run_pass()
+    counts = fit.shared["statistics"][0].copy()
+    dead = counts < 0.5
+    assert 3 <= dead.sum() < 5
+    before, after, gain, _ = predicted(fit, 3)
+    assert (fit.shared["gains"][0][dead] == -np.inf).all()
+    assert set(fit.shared["partner"][dead]) <= set(np.argsort(-counts)[:2])
+    assert after - before == pytest.approx(gain, abs=5e-3)
+
+
 def test_a_component_too_many_goes_where_one_is_missing():
     x, which = blobs(600, 2, 6, seed=2, apart=12.0)
     centres = np.array([x[which == k].mean(axis=0) for k in range(6)])
