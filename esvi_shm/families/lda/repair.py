@@ -203,9 +203,9 @@ class Repairer:
         excess = shared["excess"][first : first + len(gamma)]
         excess[:] = 0.0
         pi = shared["pi"].sum(axis=0) + shared["eta"].sum()
-        for block in range(worker.model.sizes.n_blocks):
+        for cell in range(len(worker.shard.block_row_ptr) - 1):
             likeness.excess_into(
-                excess, worker.shard, block, gamma, lambda_, pi, worker.document_tokens
+                excess, worker.shard, cell, gamma, lambda_, pi, worker.document_tokens
             )
 
     def _take_over(self) -> None:
