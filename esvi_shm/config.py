@@ -176,7 +176,14 @@ class FitConfig:
         inference `cvb0`.
     leave_out : str or None
         What cvb0 takes out of the counts by which it places a pair: none, token (one of its own),
-        pair (all of them). None: pair.
+        pair (all of them). None: pair, and with inference `cvb0` none in the first two thirds
+        of the passes, at most 25.
+    settle : int or None
+        How often a pass all workers together put what they found of a word into its parameters, at
+        least: each worker's documents take turns. None: 4 with inference `cvb0`, else once each.
+    relax : float or None
+        Step of a word's expected counts from their last value to the new one, in the first five
+        sixths of cvb0's passes; above 1: over-relaxed. None: 1.8 with inference `cvb0`, else 1.
     refold_after : tuple of int
         Numbers of passes after which all documents are folded in afresh.
     noise : float
@@ -250,6 +257,8 @@ class FitConfig:
     temper_passes: int | None = None
     power: float | None = None
     leave_out: str | None = None
+    settle: int | None = None
+    relax: float | None = None
     refold_after: tuple[int, ...] = ()
     noise: float = 0.0
     noise_passes: int | None = None
@@ -306,12 +315,15 @@ class FitConfig:
             object.__setattr__(self, name, tuple(np.atleast_1d(getattr(self, name)).tolist()))
             for n in getattr(self, name):
                 _whole(name, n, 1)
-        for name in ("n_workers", "n_blocks", "patience", "topk"):
+        for name in ("n_workers", "n_blocks", "patience", "topk", "settle"):
             if getattr(self, name) is not None:
                 _whole(name, getattr(self, name), 1)
         if self.power is not None:
             _number("power", self.power, "greater than 0 and at most 1", lambda x: 0 < x <= 1)
             object.__setattr__(self, "power", float(self.power))
+        if self.relax is not None:
+            _number("relax", self.relax, "at least 1 and less than 2", lambda x: 1 <= x < 2)
+            object.__setattr__(self, "relax", float(self.relax))
         _number("tol", self.tol, "at least 0", lambda x: x >= 0)
         if self.max_time is not None:
             _number("max_time", self.max_time, "greater than 0", lambda x: x > 0)

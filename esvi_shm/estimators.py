@@ -99,6 +99,8 @@ class LDA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
     cvb0_passes, temper_passes, noise_passes, dense_passes, seed_documents, topk : int or None
     power : float or None
     leave_out : str or None
+    settle : int or None
+    relax : float or None
     refold_after, repair_after : sequence of int
     restarts, restart_passes : int
     noise : float
@@ -183,6 +185,8 @@ class LDA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
         temper_passes: int | None = FitConfig.temper_passes,
         power: float | None = FitConfig.power,
         leave_out: str | None = FitConfig.leave_out,
+        settle: int | None = FitConfig.settle,
+        relax: float | None = FitConfig.relax,
         refold_after: Sequence[int] = FitConfig.refold_after,
         noise: float = FitConfig.noise,
         noise_passes: int | None = FitConfig.noise_passes,
@@ -222,6 +226,8 @@ class LDA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
         self.temper_passes = temper_passes
         self.power = power
         self.leave_out = leave_out
+        self.settle = settle
+        self.relax = relax
         self.refold_after = refold_after
         self.noise = noise
         self.noise_passes = noise_passes

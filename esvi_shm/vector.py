@@ -346,6 +346,64 @@ def settle_row(rows, at, length, old, lambda_row, prior, frozen, moved):
     _settle_row(rows, at, length, old, lambda_row, old.shape[0], prior, frozen, moved)
 
 
+@intrinsic
+def _relax_row(typingctx, rows, at, length, old, n_topics, step):
+    def codegen(context, builder, signature, args):
+        emit = Emitter(builder)
+        rows_data, old_data = (
+            data_of(context, builder, signature.args[i], args[i]) for i in (0, 3)
+        )
+        _, at, length, _, n_topics, step = args
+        step = emit.broadcast(step)
+        wanted, found = (cgutils.alloca_once_value(builder, ZEROS) for _ in range(2))
+
+        def go_further(load, store, k):
+            here = builder.add(at, k)
+            beside = builder.add(here, length)
+            beta, before = emit.load(rows_data, here), load(old_data)
+            after = builder.fmul(beta, emit.load(rows_data, beside))
+            change = builder.fsub(after, before)
+            further = emit.maximum(emit.multiply_add(step, change, before), ZEROS)
+            emit.store(further, rows_data, beside)
+            builder.store(builder.fadd(builder.load(wanted), after), wanted)
+            builder.store(builder.fadd(builder.load(found), further), found)
+
+        emit.each(n_topics, go_further)
+        tokens, total = (emit.horizontal_sum(builder.load(sums)) for sums in (wanted, found))
+        scale = emit.broadcast(builder.fdiv(tokens, total))
+
+        def scale_all(load, store, k):
+            here = builder.add(at, k)
+            further = emit.load(rows_data, builder.add(here, length))
+            is_there = builder.fcmp_ordered(">", further, ZEROS)
+            emit.store(builder.select(is_there, scale, ZEROS), rows_data, here)
+
+        emit.each(n_topics, scale_all)
+        return context.get_dummy_value()
+
+    signature = types.void(rows, types.int64, types.int64, old, types.int64, types.float32)
+    return signature, codegen
+
+
+@kernel
+def relax_row(rows, at, length, old, step):
+    """Have the factors times the sums of one word go further than from an old margin to the new.
+
+    Equivalent to ``new = factors * sums; further = maximum(old + step * (new - old), 0);
+    sums[:] = further; factors[:] = where(further > 0, new.sum() / further.sum(), 0)``.
+
+    Parameters
+    ----------
+    rows : float32 array
+        Scratch; at `at` the word's factors, at `at + length` its sums. Updated.
+    at, length : int
+    old : float32 array, shape (K,)
+        Non-negative, of the same sum as new: so there is a `further` above 0.
+    step : float32
+    """
+    _relax_row(rows, at, length, old, old.shape[0], step)
+
+
 def _emit_prefetch(builder: Any, data: Any, first: Any, n: Any) -> None:
     """Ask for the lines of n float32 from `first` on."""
     function = cgutils.get_or_insert_function(

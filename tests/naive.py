@@ -49,6 +49,8 @@ class Lda:
         inference: str = "vb",
     ) -> None:
         self.inference, self.power, self.leave_out = inference, 1.0, "none"
+        self.relax = 1.0
+        self.beyond: dict[tuple[int, ...], np.ndarray] = {}
         self.keep: tuple[int, str] | None = None
         self.counts = np.asarray(counts, np.float64)
         self.phi = np.array(phi, np.float64)
@@ -68,10 +70,28 @@ class Lda:
         """One block of words at one shard of documents, as the engine does it.
 
         Within a visit lambda and pi stay as they were when it began. Document by document: phi
-        of all its pairs in the block from gamma_d now, then gamma_d. At the end lambda.
+        of all its pairs in the block from gamma_d now, then gamma_d. At the end lambda, where with
+        `relax` above 1 each word's sums over these documents go further than to the new ones;
+        `beyond` is by how much.
         """
         pi = self.pi if pi is None else pi
-        lambda_ = self.lambda_.copy()
+        lambda_, documents = self.lambda_.copy(), tuple(documents)
+        beyond = self.beyond.setdefault(documents, np.zeros_like(lambda_))
+        old = self.words_sums(documents)[words] + beyond[words]
+        self._visit_documents(documents, words, lambda_, pi)
+        new = self.words_sums(documents)[words]
+        further = go_further(old, new, self.relax)
+        self.lambda_[words] += further - old
+        beyond[words] = further - new
+
+    def words_sums(self, documents: tuple[int, ...]) -> np.ndarray:
+        """sum over these documents of n phi, shape (V, K)."""
+        at = list(documents)
+        return np.einsum("dv,dvk->vk", self.counts[at], self.phi[at])
+
+    def _visit_documents(
+        self, documents: Iterable[int], words: np.ndarray, lambda_: np.ndarray, pi: np.ndarray
+    ) -> None:
         for d in documents:
             present = words[self.counts[d, words] > 0]
             amount = left_out(self.counts[d, present], self.leave_out)
@@ -83,7 +103,6 @@ class Lda:
             change = self.counts[d, present, None] * (new - self.phi[d, present])
             self.phi[d, present] = new
             self.gamma[d] += change.sum(axis=0)
-            self.lambda_[present] += change
 
     def visit_topics(
         self, documents: Iterable[int], blocks: list[np.ndarray], topics: np.ndarray
@@ -128,12 +147,14 @@ class Lda:
     def refold(self, blocks: list[np.ndarray], n_sweeps: int) -> None:
         """Every document afresh from uniform phi, block by block, under the topics as they are."""
         lambda_, pi = self.lambda_.copy(), self.pi
+        self.beyond, relax, self.relax = {}, self.relax, 1.0
         self.phi[:] = 1 / len(self.alpha)
         self.gamma = self.alpha + self.counts.sum(axis=1, keepdims=True) / len(self.alpha)
         for _ in range(n_sweeps):
             for words in blocks:
                 self.lambda_ = lambda_.copy()
                 self.visit(range(len(self.counts)), words, pi)
+        self.relax = relax
         self.lambda_ = self.eta[:, None] + np.einsum("dv,dvk->vk", self.counts, self.phi)
 
     def entropy(self) -> float:
@@ -181,6 +202,15 @@ def responsibilities(
         phi = w / (1 + m / s * w * (1 / gamma + 1 / lambda_))
         s = phi.sum(axis=1, keepdims=True)
     return phi / s
+
+
+def go_further(old: np.ndarray, new: np.ndarray, step: float) -> np.ndarray:
+    """old + step (new - old), cut at 0, with the sum that each row of new has, shape (n, K)."""
+    if step == 1.0:
+        return new
+    further = np.maximum(old + step * (new - old), 0)
+    total = further.sum(axis=1, keepdims=True)
+    return further * new.sum(axis=1, keepdims=True) / np.where(total > 0, total, 1)
 
 
 def left_out(counts: np.ndarray, choice: str) -> np.ndarray:

@@ -6,6 +6,7 @@ import pytest
 from esvi_shm import vector
 from esvi_shm.compile import kernel
 from esvi_shm.vector import LANES, padded
+from tests import naive
 
 GUARD = 3
 
@@ -106,6 +107,28 @@ def test_mixes(n_topics, group, both):
     np.testing.assert_allclose(case.total, total, rtol=2e-6)
     np.testing.assert_allclose(case.table(), before, rtol=2e-6)
     case.assert_padding_is_kept()
+
+
+@pytest.mark.parametrize("n_topics", range(1, 71))
+def test_relaxing_a_row(n_topics):
+    """Beside a full row, words in few topics, of which some left theirs."""
+    random, length = np.random.default_rng(n_topics), padded(n_topics)
+    factors, old = random.uniform(0, 1, (2, 3, n_topics)).astype(np.float32)
+    factors[1:] *= random.uniform(size=(2, n_topics)) < 0.05
+    old[1:] *= random.uniform(size=(2, n_topics)) < 0.05
+    factors[:, 0] = 0.5
+    sums = random.uniform(0.1, 3, (3, n_topics)).astype(np.float32)
+    new = factors * sums
+    old[:, -1] += 0.1
+    old *= new.sum(axis=1, keepdims=True) / old.sum(axis=1, keepdims=True)
+    rows = np.zeros((3, 2, length), np.float32)
+    rows[:, 0, :n_topics], rows[:, 1, :n_topics] = factors, sums
+    for i in range(3):
+        vector.relax_row(rows.ravel(), 2 * length * i, length, old[i], np.float32(1.8))
+    wanted = naive.go_further(old.astype(np.float64), new.astype(np.float64), 1.8)
+    np.testing.assert_allclose(rows[:, 0, :n_topics] * rows[:, 1, :n_topics], wanted, atol=3e-6)
+    assert (rows[:, 0, :n_topics][rows[:, 1, :n_topics] == 0] == 0).all()
+    assert (rows[:, :, n_topics:] == 0).all()
 
 
 @pytest.mark.parametrize("frozen", [False, True])

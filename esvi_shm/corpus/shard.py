@@ -4,15 +4,19 @@ A worker holds one shard, a contiguous range of documents, and is visited by one
 a time. So the pairs of a shard lie in the order (block, document, word row): a visit reads one
 contiguous stretch, and within it one document after the other.
 
-    block b      rows       block_row_ptr[b] : block_row_ptr[b + 1]
+A visit may go in several turns, and the words' parameters settle after each: turn t of T has the
+documents d with d % T = t. A block and a turn make a cell, c = b T + t, and the order is (cell,
+document, word row); with one turn a cell is a block.
+
+    cell c       rows       block_row_ptr[c] : block_row_ptr[c + 1]
       row r      document   row_doc[r];  pairs row_ptr[r] : row_ptr[r + 1]
         pair j   word row   pair_word[j], with pair_count[j]
-    block b      word rows  block_word_ptr[b] : block_word_ptr[b + 1] of word_row
+    cell c       word rows  block_word_ptr[c] : block_word_ptr[c + 1] of word_row
 
-Documents are read in ascending order and blocks are written by one cursor each, so every array
-is filled in one linear pass without a sort; the temporaries are two vectors over the vocabulary
-and a few over the blocks. Nothing here allocates a shard: the caller does, in shared memory,
-from `shard_sizes` and `shard_shapes`.
+Documents are read in ascending order and cells are written by one cursor each, so every array
+is filled in one linear pass without a sort; the temporaries are two vectors over the vocabulary,
+one more for each turn, and a few over the cells. Nothing here allocates a shard: the caller does,
+in shared memory, from `shard_sizes` and `shard_shapes`.
 """
 
 from typing import Any, NamedTuple
@@ -59,13 +63,18 @@ class Shard(NamedTuple):
     pair_count: np.ndarray  # float32 (n_pairs,)
     row_doc: np.ndarray  # int32 (n_rows,): document, from 0 within the shard
     row_ptr: np.ndarray  # int64 (n_rows + 1,): pairs of each row
-    block_row_ptr: np.ndarray  # int64 (B + 1,): rows of each block
-    word_row: np.ndarray  # int32 (n_word_rows,): positions in word_order, ascending
-    block_word_ptr: np.ndarray  # int64 (B + 1,): word rows of each block
+    block_row_ptr: np.ndarray  # int64 (B T + 1,): rows of each cell
+    word_row: np.ndarray  # int32 (n_word_rows,): positions in word_order, ascending within a cell
+    block_word_ptr: np.ndarray  # int64 (B T + 1,): word rows of each cell
 
 
 def shard_sizes(
-    corpus: Corpus, doc_lo: int, doc_hi: int, word_order: np.ndarray, block_bounds: np.ndarray
+    corpus: Corpus,
+    doc_lo: int,
+    doc_hi: int,
+    word_order: np.ndarray,
+    block_bounds: np.ndarray,
+    n_turns: int = 1,
 ) -> ShardSizes:
     """Return how large the arrays of the shard of documents ``doc_lo:doc_hi`` are.
 
@@ -77,6 +86,7 @@ def shard_sizes(
         Range of documents, as from `split_documents`; may be empty.
     word_order, block_bounds : ndarray
         From `assign_blocks`.
+    n_turns : int
 
     Raises
     ------
@@ -92,13 +102,13 @@ def shard_sizes(
     _check_range(corpus, doc_lo, doc_hi)
     _, block_of = _rows_and_blocks(word_order, block_bounds)
     indptr, indices = corpus.indptr, corpus.indices
-    used = np.zeros(corpus.n_words, dtype=np.bool_)
+    used = np.zeros((n_turns, corpus.n_words), dtype=np.bool_)
     n_rows = _count_rows(indptr, indices, doc_lo, doc_hi, block_of, len(block_bounds) - 1, used)
     n_pairs = int(indptr[doc_hi] - indptr[doc_lo])
     return ShardSizes(n_pairs, int(n_rows), int(np.count_nonzero(used)))
 
 
-def shard_shapes(sizes: ShardSizes, n_blocks: int) -> dict[str, tuple[tuple[int, ...], type]]:
+def shard_shapes(sizes: ShardSizes, n_cells: int) -> dict[str, tuple[tuple[int, ...], type]]:
     """Return (shape, dtype) of each array of `Shard`, by name, in its order.
 
     Examples
@@ -111,15 +121,15 @@ def shard_shapes(sizes: ShardSizes, n_blocks: int) -> dict[str, tuple[tuple[int,
         "pair_count": ((sizes.n_pairs,), np.float32),
         "row_doc": ((sizes.n_rows,), np.int32),
         "row_ptr": ((sizes.n_rows + 1,), np.int64),
-        "block_row_ptr": ((n_blocks + 1,), np.int64),
+        "block_row_ptr": ((n_cells + 1,), np.int64),
         "word_row": ((sizes.n_word_rows,), np.int32),
-        "block_word_ptr": ((n_blocks + 1,), np.int64),
+        "block_word_ptr": ((n_cells + 1,), np.int64),
     }
 
 
-def empty_shard(sizes: ShardSizes, n_blocks: int) -> Shard:
+def empty_shard(sizes: ShardSizes, n_cells: int) -> Shard:
     """Return unset arrays for `fill_shard` in private memory."""
-    return Shard(**{n: np.empty(*spec) for n, spec in shard_shapes(sizes, n_blocks).items()})
+    return Shard(**{n: np.empty(*spec) for n, spec in shard_shapes(sizes, n_cells).items()})
 
 
 def fill_shard(
@@ -129,6 +139,7 @@ def fill_shard(
     word_order: np.ndarray,
     block_bounds: np.ndarray,
     shard: Shard,
+    n_turns: int = 1,
 ) -> None:
     """Write the pairs of documents ``doc_lo:doc_hi`` into the arrays of `shard`.
 
@@ -148,8 +159,8 @@ def fill_shard(
     >>> shard.pair_word.tolist(), shard.pair_count.tolist(), shard.row_doc.tolist()
     ([0, 1, 2, 2], [1.0, 1.0, 2.0, 1.0], [0, 1, 0, 1])
     """
-    sizes = shard_sizes(corpus, doc_lo, doc_hi, word_order, block_bounds)
-    for name, (shape, dtype) in shard_shapes(sizes, len(block_bounds) - 1).items():
+    sizes = shard_sizes(corpus, doc_lo, doc_hi, word_order, block_bounds, n_turns)
+    for name, (shape, dtype) in shard_shapes(sizes, n_turns * (len(block_bounds) - 1)).items():
         given = getattr(shard, name)
         if given.shape != shape or given.dtype != dtype:
             raise ValueError(
@@ -157,14 +168,20 @@ def fill_shard(
             )
     word_rows, block_of = _rows_and_blocks(word_order, block_bounds)
     indptr, indices = corpus.indptr, corpus.indices
+    local = np.full((n_turns, corpus.n_words), -1, dtype=np.int32)
     _number_words(
-        indices[indptr[doc_lo] : indptr[doc_hi]],
+        indptr,
+        indices,
+        doc_lo,
+        doc_hi,
         word_rows,
         np.asarray(block_bounds, dtype=np.int64),
+        local,
         shard.word_row,
         shard.block_word_ptr,
     )
-    _place_pairs(indptr, indices, corpus.counts, doc_lo, doc_hi, word_rows, block_of, *shard[:5])
+    documents = (indptr, indices, corpus.counts, doc_lo, doc_hi)
+    _place_pairs(*documents, word_rows, local, block_of, *shard[:5])
     # Reads only where word_order ascends within its blocks, as that of assign_blocks does.
     _rows.sort_rows(shard.row_ptr, shard.pair_word, shard.pair_count)
 
@@ -187,12 +204,12 @@ def _rows_and_blocks(word_order: np.ndarray, block_bounds: np.ndarray) -> tuple[
 
 @kernel
 def _count_rows(indptr, indices, doc_lo, doc_hi, block_of, n_blocks, used):
-    """Count (block, document) rows, and mark the words that occur in `used`."""
+    """Count (block, document) rows, and mark the words that occur in each turn in `used`."""
     last_doc = np.full(n_blocks, -1, dtype=np.int64)
     n_rows = 0
     for d in range(doc_lo, doc_hi):
         for j in range(indptr[d], indptr[d + 1]):
-            used[indices[j]] = True
+            used[(d - doc_lo) % used.shape[0], indices[j]] = True
             b = block_of[indices[j]]
             if last_doc[b] != d:
                 last_doc[b] = d
@@ -201,24 +218,24 @@ def _count_rows(indptr, indices, doc_lo, doc_hi, block_of, n_blocks, used):
 
 
 @kernel
-def _number_words(indices, word_rows, block_bounds, word_row, block_word_ptr):
-    """List the word rows that occur, and turn `word_rows` from global into the shard's own."""
-    used = np.zeros(len(word_rows), dtype=np.bool_)
-    for v in indices:
-        used[word_rows[v]] = True
-    local = np.empty(len(word_rows), dtype=np.int32)
+def _number_words(
+    indptr, indices, doc_lo, doc_hi, word_rows, block_bounds, local, word_row, block_word_ptr
+):
+    """List the word rows that occur in each cell; `local`, (T, V), says where: -1 if not."""
+    n_turns = local.shape[0]
+    for d in range(doc_lo, doc_hi):
+        for j in range(indptr[d], indptr[d + 1]):
+            local[(d - doc_lo) % n_turns, word_rows[indices[j]]] = 0
     n = 0
     block_word_ptr[0] = 0
-    for b in range(len(block_bounds) - 1):
+    for c in range(len(block_word_ptr) - 1):
+        b, t = c // n_turns, c % n_turns
         for row in range(block_bounds[b], block_bounds[b + 1]):
-            if used[row]:
+            if local[t, row] == 0:
                 word_row[n] = row
-                local[row] = n
+                local[t, row] = n
                 n += 1
-        block_word_ptr[b + 1] = n
-    for v in range(len(word_rows)):
-        if used[word_rows[v]]:
-            word_rows[v] = local[word_rows[v]]
+        block_word_ptr[c + 1] = n
 
 
 @kernel
@@ -229,6 +246,7 @@ def _place_pairs(
     doc_lo,
     doc_hi,
     word_rows,
+    local,
     block_of,
     pair_word,
     pair_count,
@@ -236,37 +254,39 @@ def _place_pairs(
     row_ptr,
     block_row_ptr,
 ):
-    """Write pairs and rows in the order (block, document): one cursor a block, one pass."""
-    n_blocks = len(block_row_ptr) - 1
-    last_doc = np.full(n_blocks, -1, dtype=np.int64)
-    n_pairs = np.zeros(n_blocks, dtype=np.int64)
-    n_rows = np.zeros(n_blocks, dtype=np.int64)
+    """Write pairs and rows in the order (cell, document): one cursor a cell, one pass."""
+    n_turns, n_cells = local.shape[0], len(block_row_ptr) - 1
+    last_doc = np.full(n_cells, -1, dtype=np.int64)
+    n_pairs = np.zeros(n_cells, dtype=np.int64)
+    n_rows = np.zeros(n_cells, dtype=np.int64)
     for d in range(doc_lo, doc_hi):
+        turn = (d - doc_lo) % n_turns
         for j in range(indptr[d], indptr[d + 1]):
-            b = block_of[indices[j]]
-            n_pairs[b] += 1
-            if last_doc[b] != d:
-                last_doc[b] = d
-                n_rows[b] += 1
-    # Where each block's pairs and rows begin; from here on these are its cursors.
+            c = block_of[indices[j]] * n_turns + turn
+            n_pairs[c] += 1
+            if last_doc[c] != d:
+                last_doc[c] = d
+                n_rows[c] += 1
+    # Where each cell's pairs and rows begin; from here on these are its cursors.
     pair_at, row_at = 0, 0
-    for b in range(n_blocks):
-        block_row_ptr[b] = row_at
-        row_at, n_rows[b] = row_at + n_rows[b], row_at
-        pair_at, n_pairs[b] = pair_at + n_pairs[b], pair_at
-    block_row_ptr[n_blocks] = row_at
+    for c in range(n_cells):
+        block_row_ptr[c] = row_at
+        row_at, n_rows[c] = row_at + n_rows[c], row_at
+        pair_at, n_pairs[c] = pair_at + n_pairs[c], pair_at
+    block_row_ptr[n_cells] = row_at
     row_ptr[row_at] = pair_at
     last_doc[:] = -1
     for d in range(doc_lo, doc_hi):
+        turn = (d - doc_lo) % n_turns
         for j in range(indptr[d], indptr[d + 1]):
             v = indices[j]
-            b = block_of[v]
-            at = n_pairs[b]
-            if last_doc[b] != d:
-                last_doc[b] = d
-                row_doc[n_rows[b]] = d - doc_lo
-                row_ptr[n_rows[b]] = at
-                n_rows[b] += 1
-            pair_word[at] = word_rows[v]
+            c = block_of[v] * n_turns + turn
+            at = n_pairs[c]
+            if last_doc[c] != d:
+                last_doc[c] = d
+                row_doc[n_rows[c]] = d - doc_lo
+                row_ptr[n_rows[c]] = at
+                n_rows[c] += 1
+            pair_word[at] = local[turn, word_rows[v]]
             pair_count[at] = counts[j]
-            n_pairs[b] = at + 1
+            n_pairs[c] = at + 1

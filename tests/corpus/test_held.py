@@ -19,13 +19,14 @@ from esvi_shm.corpus.shard import (
 from tests.corpus.strategies import matrices
 
 
-def hold(corpus: Corpus, n_shards: int, n_blocks: int) -> HeldCorpus:
+def hold(corpus: Corpus, n_shards: int, n_blocks: int, n_turns: int = 2) -> HeldCorpus:
     order, blocks = assign_blocks(corpus.pairs_per_word(), n_blocks)
     bounds = split_documents(corpus.indptr, n_shards)
     shards = []
     for lo, hi in itertools.pairwise(bounds):
-        shards.append(empty_shard(shard_sizes(corpus, lo, hi, order, blocks), n_blocks))
-        fill_shard(corpus, lo, hi, order, blocks, shards[-1])
+        sizes = shard_sizes(corpus, lo, hi, order, blocks, n_turns)
+        shards.append(empty_shard(sizes, n_blocks * n_turns))
+        fill_shard(corpus, lo, hi, order, blocks, shards[-1], n_turns)
     return HeldCorpus(corpus, bounds, order, shards)
 
 

@@ -17,33 +17,41 @@ from esvi_shm.errors import ParameterError
 from tests.corpus.strategies import matrices
 
 
-def plain_shard(dense, lo, hi, word_order, block_bounds):
+def plain_shard(dense, lo, hi, word_order, block_bounds, n_turns):
     """The seven arrays by np.lexsort."""
     rank = np.argsort(word_order)
     docs, words = np.nonzero(dense[lo:hi])
     counts = dense[lo:hi][docs, words]
     rows = rank[words]
     blocks = np.searchsorted(block_bounds, rows, side="right") - 1
-    order = np.lexsort((rows, docs, blocks))
-    docs, rows, blocks, counts = docs[order], rows[order], blocks[order], counts[order]
-    word_row, pair_word = np.unique(rows, return_inverse=True)
+    cells = blocks * n_turns + docs % n_turns
+    order = np.lexsort((rows, docs, cells))
+    docs, rows, cells, counts = docs[order], rows[order], cells[order], counts[order]
+    both, pair_word = np.unique(cells * len(rank) + rows, return_inverse=True)
     new = np.ones(len(rows), bool)
-    new[1:] = (np.diff(blocks) != 0) | (np.diff(docs) != 0)
+    new[1:] = (np.diff(cells) != 0) | (np.diff(docs) != 0)
     starts = np.flatnonzero(new)
-    edges = np.arange(len(block_bounds))
+    edges = np.arange(n_turns * (len(block_bounds) - 1) + 1)
     return (
         pair_word,
         counts,
         docs[starts],
         np.append(starts, len(rows)),
-        np.searchsorted(blocks[starts], edges),
-        word_row,
-        np.searchsorted(word_row, block_bounds),
+        np.searchsorted(cells[starts], edges),
+        both % len(rank),
+        np.searchsorted(both // len(rank), edges),
     )
 
 
-@given(matrices(), st.integers(1, 4), st.integers(1, 5), st.booleans(), st.integers(0, 99))
-def test_shards_are_those_of_lexsort(dense, n_shards, n_blocks, shuffled, seed):
+@given(
+    matrices(),
+    st.integers(1, 4),
+    st.integers(1, 5),
+    st.integers(1, 4),
+    st.booleans(),
+    st.integers(0, 99),
+)
+def test_shards_are_those_of_lexsort(dense, n_shards, n_blocks, n_turns, shuffled, seed):
     corpus = Corpus.from_sparse(dense)
     order, bounds = assign_blocks(corpus.pairs_per_word(), n_blocks)
     if shuffled:
@@ -51,12 +59,12 @@ def test_shards_are_those_of_lexsort(dense, n_shards, n_blocks, shuffled, seed):
         order = np.random.default_rng(seed).permutation(order)
     cuts = split_documents(corpus.indptr, n_shards)
     for lo, hi in itertools.pairwise(cuts):
-        sizes = shard_sizes(corpus, lo, hi, order, bounds)
-        shard = empty_shard(sizes, n_blocks)
+        sizes = shard_sizes(corpus, lo, hi, order, bounds, n_turns)
+        shard = empty_shard(sizes, n_blocks * n_turns)
         for values in shard:
             values.fill(-77)
-        fill_shard(corpus, lo, hi, order, bounds, shard)
-        expected = plain_shard(dense, lo, hi, order, bounds)
+        fill_shard(corpus, lo, hi, order, bounds, shard, n_turns)
+        expected = plain_shard(dense, lo, hi, order, bounds, n_turns)
         for name, got, wanted in zip(shard._fields, shard, expected, strict=True):
             assert got.tolist() == wanted.tolist(), name
 

@@ -94,8 +94,8 @@ class Mixture:
 
     #: What LDA alone knows of, in `FitConfig`.
     _NOT_OURS = (
-        "inference", "cvb0_passes", "temper_passes", "power", "leave_out", "refold_after", "noise",
-        "noise_passes", "repair_after", "alpha", "eta", "learn_priors",
+        "inference", "cvb0_passes", "temper_passes", "power", "leave_out", "settle", "relax",
+        "refold_after", "noise", "noise_passes", "repair_after", "alpha", "eta", "learn_priors",
         "symmetric_alpha", "axis", "residual", "seed_documents", "start_from",
         "seed_words",
     )  # fmt: skip

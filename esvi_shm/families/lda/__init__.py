@@ -111,7 +111,7 @@ class Model:
         return min(config.n_blocks or cut.choose_n_blocks(data.whole, n_workers), data.n_words)
 
     def work(self, shard: Arrays) -> np.ndarray:
-        pairs = np.diff(shard["row_ptr"][shard["block_row_ptr"]])
+        pairs = np.diff(shard["row_ptr"][shard["block_row_ptr"][:: self.sizes.n_turns]])
         if self.meets:  # a part of the topics finds work in all pairs
             n_pairs, parts = int(pairs.sum()), np.arange(len(pairs) + 1)
             return np.maximum(np.diff(n_pairs * parts // len(pairs)), min(n_pairs, 1))

@@ -44,8 +44,10 @@ GROUPS_PER_WORKER = 4
 #: blocks for its sake pay until they add as many rows: margins have one of K floats for each
 #: document in each block (8.2 million documents of 59 pairs: 9 blocks take twice the memory of 4).
 WORDS_A_BLOCK = 16384
-#: What `Cut` holds at most for each word of the vocabulary, for a while.
-BYTES_A_WORD = 40
+#: What `Cut` holds at most for each word of the vocabulary, for a while; and more for each turn.
+BYTES_A_WORD, BYTES_A_WORD_AND_TURN = 36, 5
+#: Under cvb0 all workers together settle the words so many times a pass, where nothing is said.
+SETTLE = 4
 
 
 @dataclass(frozen=True)
@@ -63,6 +65,7 @@ class Sizes(contract.Sizes):
     shard_words: tuple[int, ...]
     n_documents_in_all: int
     first_document: int
+    n_turns: int = 1  # of a visit, see `corpus.shard`
 
 
 def choose_n_blocks(corpus: Corpus | Whole, n_workers: int) -> int:
@@ -80,6 +83,20 @@ def choose_n_groups(n_workers: int) -> int:
     return GROUPS_PER_WORKER * n_workers if n_workers > 1 else 1
 
 
+def choose_n_turns(config: FitConfig, n_workers: int) -> int:
+    """The turns of a visit, for so many workers in all.
+
+    Examples
+    --------
+    >>> [choose_n_turns(FitConfig(inference="cvb0"), n) for n in (1, 2, 3, 16)]
+    [4, 2, 2, 1]
+    """
+    if config.axis == "topics":
+        return 1
+    settle = config.settle or (SETTLE if config.inference == "cvb0" else 1)
+    return -(-settle // n_workers)
+
+
 class Cut:
     """A corpus, cut; see `families.contract.Cut`.
 
@@ -94,17 +111,20 @@ class Cut:
         P, B = config.n_workers, config.n_blocks
         assert P is not None and B is not None
         what = f"{corpus.name}: the order of {corpus.n_words} words"
-        check_memory(BYTES_A_WORD * corpus.n_words, what)
+        n_nodes = corpus.nodes.n_nodes if isinstance(corpus, Part) else 1
+        n_turns = choose_n_turns(config, P * n_nodes)
+        bytes_a_word = BYTES_A_WORD + BYTES_A_WORD_AND_TURN * n_turns
+        check_memory(bytes_a_word * corpus.n_words, what)
         self.word_order, self.block_bounds = assign_blocks(corpus.whole.pairs_per_word(), B)
         self.document_bounds = split_documents(corpus.indptr, P)
         self._per_shard = [
-            shard_sizes(corpus, int(lo), int(hi), self.word_order, self.block_bounds)
+            shard_sizes(corpus, int(lo), int(hi), self.word_order, self.block_bounds, n_turns)
             for lo, hi in pairwise(self.document_bounds)
         ]
         self.sizes = Sizes(
             P,
             B,
-            corpus.nodes.n_nodes if isinstance(corpus, Part) else 1,
+            n_nodes,
             corpus.n_documents,
             corpus.n_words,
             tuple(int(n) for n in np.diff(self.document_bounds)),
@@ -113,6 +133,7 @@ class Cut:
             tuple(s.n_word_rows for s in self._per_shard),
             corpus.whole.n_documents,
             corpus.first_document if isinstance(corpus, Part) else 0,
+            n_turns,
         )
         self.largest_block = int(np.diff(self.block_bounds).max())
         self.released_bytes = corpus.indices.nbytes + corpus.counts.nbytes
@@ -135,11 +156,11 @@ class Cut:
             "pair_count": "count of the pair",
             "row_doc": "document of each (block, document) row, from 0 in the shard",
             "row_ptr": "pairs of each row",
-            "block_row_ptr": "rows of each block",
-            "word_row": "word rows that occur in the shard",
-            "block_word_ptr": "word rows of each block",
+            "block_row_ptr": "rows of each cell",
+            "word_row": "word rows that occur in each cell",
+            "block_word_ptr": "word rows of each cell",
         }
-        shapes = shard_shapes(self._per_shard[worker], self.sizes.n_blocks)
+        shapes = shard_shapes(self._per_shard[worker], self.sizes.n_blocks * self.sizes.n_turns)
         return [
             ArraySpec(name, shape, dtype, "home, once", "worker p; everyone at rest", text[name])
             for name, (shape, dtype) in shapes.items()
@@ -163,7 +184,8 @@ class Cut:
         shards = []
         for p, (lo, hi) in enumerate(pairwise(self.document_bounds.tolist())):
             shards.append(Shard(*(arrays[f"shard_{p}"][name] for name in Shard._fields)))
-            fill_shard(data, lo, hi, self.word_order, self.block_bounds, shards[-1])
+            words = self.word_order, self.block_bounds
+            fill_shard(data, lo, hi, *words, shards[-1], self.sizes.n_turns)
         bounds, word_ids = held["document_bounds"], held["word_ids"]
         if isinstance(data, Part):
             return HeldPart(data, bounds, word_ids, shards)

@@ -6,6 +6,10 @@
 A visit computes both afresh, adds `new - old` to gamma and lambda, and overwrites the old
 margin, which gives the iterates that stored phi would give on the same schedule. The margins
 are the ground truth: gamma, lambda and pi are their sums plus the priors.
+
+Over-relaxed, phi_word goes further than to the sum of n phi (`settle_words`): what a pass changes
+is mostly what the next would change too. Its sum over topics stays the word's tokens, and the first
+visit that is not over-relaxed leaves nothing of it.
 """
 
 import numpy as np
@@ -52,6 +56,7 @@ from esvi_shm.vector import (
     mix_both_4,
     prefetch_lines,
     prefetch_row,
+    relax_row,
     settle_row,
 )
 
@@ -272,11 +277,15 @@ def sweep(
 
 
 @kernel
-def settle_words(shard, block, lambda_, phi, eta, frozen, want_entropy, scratch, spill, pi_own):
+def settle_words(
+    shard, block, lambda_, phi, eta, relax, frozen, want_entropy, scratch, spill, pi_own
+):
     """Turn the words' sums into phi_word, and put the change into lambda and pi.
 
     Equivalent to ``new = beta * sums + spill; lambda_[v] += new - phi_word;
     pi_own += (new - phi_word).sum(axis=0); phi_word[:] = new``; lambda and pi stay where `frozen`.
+    With `relax` above 1 new goes beyond itself: ``further = maximum(phi_word + relax * (new -
+    phi_word), 0); new = further * new.sum() / further.sum()``, for each word.
     Returns - sum over words and topics of (beta * sums) log beta, if `want_entropy`.
     """
     word_row, block_word_ptr = shard.word_row, shard.block_word_ptr
@@ -300,6 +309,8 @@ def settle_words(shard, block, lambda_, phi, eta, frozen, want_entropy, scratch,
             if want_entropy:
                 bound += cross_entropy(sums, row, n_topics)
             row[:] = 1.0
+        if relax != 1.0:
+            relax_row(rows, at, length, phi_word[first + i], relax)
         word = word_row[first + i]
         if first + i + 2 < block_word_ptr[block + 1]:
             prefetch_row(phi_word, first + i + 2)
@@ -379,6 +390,7 @@ def visit(
             lambda_,
             phi,
             rule.eta,
+            np.float32(1.0) if frozen else rule.relax,
             frozen,
             want_entropy,
             scratch,

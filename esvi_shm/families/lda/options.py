@@ -72,6 +72,14 @@ def without_effect(config: FitConfig) -> list[tuple[Any, ...]]:
     if config.leave_out is not None and config.inference == "vb":
         names = ParameterName("leave_out"), ParameterName("inference")
         found.append(("%s has no effect with %s vb", *names))
+    if config.relax is not None:
+        for name in ("inference", "storage"):
+            if getattr(config, name) in ("vb", "full", "topk"):
+                names = ParameterName("relax"), ParameterName(name)
+                found.append(("%s has no effect with %s %s", *names, getattr(config, name)))
+    if config.settle is not None and config.axis == "topics":
+        names = ParameterName("settle"), ParameterName("axis")
+        found.append(("%s has no effect with %s topics", *names))
     if (config.temper_passes or 0) > n_passes:
         found.append(
             (

@@ -214,9 +214,10 @@ class Repairer:
         worker, lambda_, excess = self.worker, self.shared["lambda_"], self._excess()
         pi = self.shared["pi"].sum(axis=0) + self.shared["eta"].sum()
         for block in worker.resident:
-            likeness.excess_into(
-                excess, worker.shard, block, worker.gamma, lambda_, pi, worker.document_tokens
-            )
+            for cell in worker.cells(block):
+                likeness.excess_into(
+                    excess, worker.shard, cell, worker.gamma, lambda_, pi, worker.document_tokens
+                )
 
     def _take_over(self) -> None:
         self._of_storage("take_over")(self.worker.phi, self.shared["moves"])

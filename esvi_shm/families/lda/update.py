@@ -75,6 +75,8 @@ class Rule(NamedTuple):
     noise: float  # strength of the noise on the words' factors
     noise_key: int  # of this visit
     leave_out: int  # what is taken out of the counts: a number of `exclusion`
+    # Of `margins`: the step of a word's margin towards the new one, from 1 on.
+    relax: np.float32 = np.float32(1.0)
     drop: bool = False  # of `topk`: what is not kept is dropped, not spread
     # For `active` alone:
     most_alpha: np.float32 = np.float32(0.0)  # the largest of alpha

@@ -2,6 +2,7 @@
 
 import importlib
 from collections.abc import Iterable, Iterator, Sequence
+from itertools import product
 from types import ModuleType
 from typing import TYPE_CHECKING
 
@@ -125,7 +126,7 @@ class Worker:
         power = self.rule.power
         self.rule = self.rule._replace(
             cvb0=schedule.cvb0(pass_), power=schedule.power(pass_), noise=noise,
-            leave_out=schedule.leave_out(pass_),
+            leave_out=schedule.leave_out(pass_), relax=np.float32(schedule.relax(pass_)),
         )  # fmt: skip
         if self.rule.power != power:
             self._set_prior()
@@ -148,24 +149,27 @@ class Worker:
             first, last = self._block_rows(block)
             lists.find_live_words(first, last, lambda_, rule.eta, live)
             self.shared["knows_live"][block] = True
-        value = active.visit(
-            self.shard,
-            block,
-            self.gamma,
-            lambda_,
-            self.phi,
-            self.pi,
-            rule,
-            self.worker,
-            want_entropy,
-            self.scratch,
-            live,
-            self.lists,
-        )
+        value = left_out = 0.0
+        for cell in self.cells(block):
+            value += active.visit(
+                self.shard,
+                cell,
+                self.gamma,
+                lambda_,
+                self.phi,
+                self.pi,
+                rule,
+                self.worker,
+                want_entropy,
+                self.scratch,
+                live,
+                self.lists,
+            )
+            left_out += self.lists.left_out[0]
         self.shared["entropy"][self.worker, block] = value if want_entropy else np.nan
         self.shared["active_visits"][self.worker] += 1
         if rule.cvb0:
-            self.shared["cvb0_left_out"][self.worker, block] = self.lists.left_out[0]
+            self.shared["cvb0_left_out"][self.worker, block] = left_out
 
     def _visit(
         self, block: int, given: bool, frozen: bool, want_words: bool, want_entropy: bool
@@ -174,21 +178,23 @@ class Worker:
         self.knows_live = False
         if "knows_live" in self.shared:
             self.shared["knows_live"][block] = False
-        value = self.storage.visit(
-            self.shard,
-            block,
-            self.gamma,
-            self.shared["lambda_"],
-            self.phi,
-            self.pi,
-            self.rule,
-            self.worker,
-            given,
-            frozen,
-            want_words,
-            want_entropy,
-            self.scratch,
-        )
+        value = 0.0
+        for cell in self.cells(block):
+            value += self.storage.visit(
+                self.shard,
+                cell,
+                self.gamma,
+                self.shared["lambda_"],
+                self.phi,
+                self.pi,
+                self.rule,
+                self.worker,
+                given,
+                frozen,
+                want_words,
+                want_entropy,
+                self.scratch,
+            )
         self.shared["entropy"][self.worker, block] = value if want_entropy else np.nan
 
     def command(self, name: str) -> None:
@@ -278,7 +284,7 @@ class Worker:
         self._sweep(last=True)
 
     def _random_phi(self) -> None:
-        self.shared["entropy"][self.worker] = self.storage.set_random(
+        of_cells = self.storage.set_random(
             self.shard,
             self.phi,
             self.model.sizes.first_document + self.first_document,
@@ -286,6 +292,8 @@ class Worker:
             int(self.shared["start_seed"][0]),
             np.empty(self.model.config.n_topics),
         )
+        of_turns = of_cells.reshape(-1, self.model.sizes.n_turns)
+        self.shared["entropy"][self.worker] = of_turns.sum(axis=1)
 
     def _tidy(self) -> None:
         topic_axis.tidy(self.shard, self.phi, self.shared["entropy"][self.worker])
@@ -321,8 +329,8 @@ class Worker:
             rows = slice(at, min(at + len(scratch), last))
             sums = scratch[: rows.stop - at]
             sums[:] = 0.0
-            for p in workers:
-                self.storage.add_words(self.shards[p], block, self.phis[p], at, sums)
+            for p, cell in product(workers, self.cells(block)):
+                self.storage.add_words(self.shards[p], cell, self.phis[p], at, sums)
             yield rows, sums[:, :n_topics]
         scratch[:] = 0.0  # what lies beyond K must be 0 in a visit
 
@@ -331,9 +339,10 @@ class Worker:
         parts, lambda_ = self.shared["bound_parts"][self.worker], self.shared["lambda_"]
         for block in self.resident:
             self.scratch.beat[0] += 1
-            parts[bound.PAIRS] += bound.pairs_part(
-                self.shard, block, self.gamma, lambda_, digamma_pi
-            )
+            for cell in self.cells(block):
+                parts[bound.PAIRS] += bound.pairs_part(
+                    self.shard, cell, self.gamma, lambda_, digamma_pi
+                )
 
     def _bound_own(self) -> None:
         digamma_pi = bound.digamma_rows(self.shared["pi"], self.rule.eta_total)
@@ -347,6 +356,11 @@ class Worker:
                 lambda_, first, last, self.shared["eta"], digamma_pi
             )
         self.shared["bound_parts"][self.worker] = parts
+
+    def cells(self, block: int) -> range:
+        """The cells of a block, one for each turn of a visit; see `corpus.shard`."""
+        n_turns = self.model.sizes.n_turns
+        return range(block * n_turns, (block + 1) * n_turns)
 
     def _block_rows(self, block: int) -> tuple[int, int]:
         rows = self.model.rows(self.corpus, block)

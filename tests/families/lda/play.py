@@ -68,6 +68,8 @@ def cases(draw, least_prior=1e-3, most_count=1e6, max_topics=20, starts=None):
         "temper_passes": draw(st.sampled_from([0, 0, 2])),
         "power": draw(st.sampled_from([1.0, 1.0, 0.9, 0.6])),
         "leave_out": draw(st.sampled_from(["none", "token", "pair"])),
+        "settle": draw(st.integers(1, 5)),
+        "relax": draw(st.sampled_from([1.0, 1.0, 1.8])),
         "seed": draw(st.integers(0, 2**63 - 1)),
     }
     every = [(p, b) for p in range(n_workers) for b in range(n_blocks)]
@@ -93,7 +95,7 @@ def words_of(fit: SerialFit, block: int) -> np.ndarray:
 
 
 def documents_of(fit: SerialFit, worker: int) -> range:
-    """The documents of a shard."""
+    """The documents of a shard; those of turn t of T are every T-th from t on."""
     return range(*fit.corpus_arrays["document_bounds"][worker : worker + 2])
 
 
@@ -131,9 +133,10 @@ def look(fit: SerialFit, counts: np.ndarray) -> Seen:
         phi_word = np.zeros((s.n_workers, s.n_words, n_topics))
         for p, shard in enumerate(fit.shards):
             first = documents_of(fit, p).start
-            for b, (lo, hi) in enumerate(pairwise(shard["block_row_ptr"])):
-                phi_doc[first + shard["row_doc"][lo:hi], b] = shard["phi_doc"][lo:hi]
-            phi_word[p, fit.corpus_arrays["word_ids"][shard["word_row"]]] = shard["phi_word"]
+            for c, (lo, hi) in enumerate(pairwise(shard["block_row_ptr"])):
+                phi_doc[first + shard["row_doc"][lo:hi], c // s.n_turns] = shard["phi_doc"][lo:hi]
+            words = fit.corpus_arrays["word_ids"][shard["word_row"]]
+            np.add.at(phi_word[p], words, shard["phi_word"])
     return Seen(
         fit.gamma.astype(np.float64),
         fit.lambda_.astype(np.float64),
@@ -146,7 +149,8 @@ def look(fit: SerialFit, counts: np.ndarray) -> Seen:
 
 def put(fit: SerialFit, counts: np.ndarray, phi: np.ndarray) -> None:
     """Have the fit hold this phi (D, V, K), and gamma, lambda and pi to match."""
-    phi_doc, phi_word = margins_of(fit, counts, phi)
+    phi_doc, _ = margins_of(fit, counts, phi)
+    n_turns = fit.sizes.n_turns
     for p, shard in enumerate(fit.shards):
         first = documents_of(fit, p).start
         words = fit.corpus_arrays["word_ids"][shard["word_row"]]
@@ -162,9 +166,12 @@ def put(fit: SerialFit, counts: np.ndarray, phi: np.ndarray) -> None:
             others = 1 - shard["kept"].sum(axis=1, dtype=np.float64)
             shard["rest"][:] = others / max(fit.config.n_topics - n_kept, 1)
             continue
-        shard["phi_word"][:] = phi_word[p, words]
-        for b, (lo, hi) in enumerate(pairwise(shard["block_row_ptr"])):
-            shard["phi_doc"][lo:hi] = phi_doc[first + shard["row_doc"][lo:hi], b]
+        for c, (lo, hi) in enumerate(pairwise(shard["block_row_ptr"])):
+            shard["phi_doc"][lo:hi] = phi_doc[first + shard["row_doc"][lo:hi], c // n_turns]
+        for c, (lo, hi) in enumerate(pairwise(shard["block_word_ptr"])):
+            turn = list(documents_of(fit, p)[c % n_turns :: n_turns])
+            sums = np.einsum("dv,dvk->vk", counts[turn], phi[turn])
+            shard["phi_word"][lo:hi] = sums[words[lo:hi]]
     for name in ("sum_documents", "clear_words", "add_words"):
         for worker in fit.workers:
             worker.command(name)
@@ -194,8 +201,13 @@ def rule_of(fit: SerialFit, pass_: int) -> tuple[str, float, str]:
 def follow(lda: naive.Lda, fit: SerialFit, order: list[tuple[int, int]]) -> None:
     """The oracle makes the same visits, as in the pass that the fit is about to make."""
     lda.inference, lda.power, lda.leave_out = rule_of(fit, fit.passes)
+    lda.relax = 1.0
+    if fit.config.storage not in ("full", "topk"):
+        lda.relax = fit.layout.model.schedule.relax(fit.passes)
+    n_turns = fit.sizes.n_turns
     for p, b in order:
-        lda.visit(documents_of(fit, p), words_of(fit, b))
+        for turn in range(n_turns):
+            lda.visit(documents_of(fit, p)[turn::n_turns], words_of(fit, b))
 
 
 def priors_of(fit):

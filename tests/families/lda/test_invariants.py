@@ -46,7 +46,8 @@ def test_sums_hold_and_the_bound_rises(storage, case):
         climbs = model.schedule.leave_out(fit.passes - 1) == exclusion.NONE
         if climbs and fit.passes > model.settles_after + 1:
             assert bound.objective >= before.objective - noise
-        assert bound.elbo >= bound.elbo_f - noise
+        if model.schedule.relax(fit.passes - 1) == 1.0:  # else no phi has these sums
+            assert bound.elbo >= bound.elbo_f - noise
         before = bound
 
 

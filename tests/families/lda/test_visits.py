@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 from hypothesis import given
+from hypothesis import strategies as st
 
 from esvi_shm.families.lda.margins import FAR, NEAR
 from esvi_shm.families.lda.totals import REFOLD_SWEEPS
@@ -93,7 +94,7 @@ def assert_visit_is_right(fit, counts, worker, block):
 @storages
 @given(case=cases())
 def test_each_visit_follows_the_equations(storage, case):
-    fit = case.fit(storage=storage)
+    fit = case.fit(storage=storage, settle=1, relax=1.0)
     for worker, block in case.orders[0]:
         assert_visit_is_right(fit, case.counts, worker, block)
 
@@ -101,7 +102,7 @@ def test_each_visit_follows_the_equations(storage, case):
 # Small priors, and starts with near ties, multiply the rounding of each pass by the next.
 @given(case=cases(least_prior=0.3, most_count=50, starts=["random"]))
 def test_schedules_give_the_iterates_of_stored_phi(case):
-    fits = [case.fit(storage=storage) for storage in ("full", "margins")]
+    fits = [case.fit(storage=storage, relax=1.0) for storage in ("full", "margins")]
     if case.options["leave_out"] == "none":  # as always by topk
         fits.append(case.fit(storage="topk"))
     full, lda = fits[0], oracle_of(fits[0], case.counts)
@@ -118,11 +119,51 @@ def test_schedules_give_the_iterates_of_stored_phi(case):
             np.testing.assert_allclose(seen.phi_word, phi_word, **room)
 
 
+@given(
+    case=cases(least_prior=0.3, most_count=50, starts=["random"]),
+    step=st.floats(1, 2, exclude_max=True),
+)
+def test_words_margins_that_are_over_relaxed(case, step):
+    case.options |= {"inference": "cvb0", "relax": step}
+    fit = case.fit()
+    lda = oracle_of(case.fit(storage="full"), case.counts)
+    for order in case.orders:
+        follow(lda, fit, order)
+        fit.run_pass(order)
+        seen = look(fit, case.counts)
+        phi_doc, phi_word = margins_of(fit, case.counts, lda.phi)
+        for p in range(fit.sizes.n_workers):
+            documents, n_turns = documents_of(fit, p), fit.sizes.n_turns
+            for turn in range(n_turns):
+                phi_word[p] += lda.beyond.get(tuple(documents[turn::n_turns]), 0)
+        room = {"rtol": 2e-3, "atol": 2e-4 * case.counts.max()}
+        np.testing.assert_allclose(seen.gamma, lda.gamma, **room)
+        np.testing.assert_allclose(seen.lambda_, lda.lambda_, **room)
+        np.testing.assert_allclose(seen.phi_doc, phi_doc, **room)
+        np.testing.assert_allclose(seen.phi_word, phi_word, **room)
+        assert (phi_word >= 0).all()
+
+
+@pytest.mark.parametrize("n_workers", [1, 2])
+def test_a_pass_that_is_not_over_relaxed_leaves_nothing_of_it(n_workers):
+    counts, _ = naive.simulate(12, 15, 3, 30, seed=1)
+    fit = play(
+        counts, n_topics=3, n_workers=n_workers, n_blocks=2, inference="cvb0", n_passes=6, settle=4
+    )
+    assert fit.sizes.n_turns == 4 // n_workers
+    for pass_ in range(6):
+        fit.run_pass()
+        of_documents = look(fit, counts).phi_doc.sum(axis=(0, 1))
+        of_words = look(fit, counts).phi_word.sum(axis=(0, 1))
+        assert np.allclose(of_documents, of_words, rtol=1e-4) == (pass_ == 5)
+
+
 @storages
 @given(case=cases(least_prior=0.3, most_count=50))
 def test_refolding_starts_every_document_afresh(storage, case):
     if storage == "topk":  # which leaves nothing out
         case.options["leave_out"] = "none"
+    case.options["relax"] = 1.0  # so that the topics are those that `full` has
     fit = case.fit(storage=storage, refold_after=(1,))
     full = fit if storage == "full" else case.fit(storage="full")
     for one in {id(fit): fit, id(full): full}.values():

@@ -1,0 +1,51 @@
+"""What cvb0 leaves out and how far it goes, by pass; how often the words settle."""
+
+import pytest
+
+from esvi_shm.config import FitConfig
+from esvi_shm.families.lda import exclusion
+from esvi_shm.families.lda.cut import choose_n_turns
+from esvi_shm.families.lda.schedule import Schedule
+
+
+def passes_of(**options):
+    """The passes that leave nothing out, and those that are over-relaxed."""
+    config = FitConfig(**options)
+    schedule, passes = Schedule(config), range(config.n_passes)
+    plain = [n for n in passes if schedule.leave_out(n) == exclusion.NONE]
+    relaxed = [n for n in passes if schedule.relax(n) > 1.0]
+    return len(plain), len(relaxed)
+
+
+@pytest.mark.parametrize(
+    ("options", "wanted"),
+    [
+        ({"inference": "cvb0", "n_passes": 24}, (16, 20)),
+        ({"inference": "cvb0", "n_passes": 100}, (25, 83)),
+        ({"inference": "cvb0", "n_passes": 24, "leave_out": "pair"}, (0, 20)),
+        ({"inference": "cvb0", "n_passes": 24, "relax": 1.0}, (16, 0)),
+        ({"inference": "cvb0", "n_passes": 24, "storage": "full"}, (16, 0)),
+        ({"inference": "anneal", "n_passes": 24}, (12, 0)),
+        ({"inference": "anneal", "n_passes": 24, "relax": 1.5}, (12, 10)),
+        ({"inference": "vb", "n_passes": 24, "relax": 1.5}, (24, 0)),
+    ],
+)
+def test_the_first_passes_of_cvb0_go_further_and_leave_nothing_out(options, wanted):
+    assert passes_of(**options) == wanted
+    settled = Schedule(FitConfig(**options, temper_passes=0)).n_passes
+    assert settled >= wanted[1]
+
+
+@pytest.mark.parametrize(
+    ("options", "n_workers", "turns"),
+    [
+        ({"inference": "cvb0"}, 1, 4),
+        ({"inference": "cvb0"}, 3, 2),
+        ({"inference": "cvb0", "settle": 8}, 3, 3),
+        ({"inference": "cvb0", "axis": "topics"}, 1, 1),
+        ({"inference": "anneal"}, 1, 1),
+        ({"inference": "vb", "settle": 3}, 1, 3),
+    ],
+)
+def test_all_workers_together_settle_so_often(options, n_workers, turns):
+    assert choose_n_turns(FitConfig(**options), n_workers) == turns
