@@ -8,6 +8,7 @@ import hashlib
 import os
 import warnings
 import zipfile
+from codecs import BOM_UTF8
 from pathlib import Path
 from typing import Any
 
@@ -247,15 +248,18 @@ def _read_npz(file: Any) -> Any:
 
 
 def _read_csv(file: Any) -> Any:
+    begins = len(BOM_UTF8) if file.read(len(BOM_UTF8)) == BOM_UTF8 else 0
+    file.seek(begins)
     cells = file.readline().decode().split(",")
     numbers = sum(_is_number(cell) for cell in cells)
     if numbers == len(cells):
-        file.seek(0)
+        file.seek(begins)
     elif numbers:  # a point with a wrong field must not go for a line of names
         raise ValueError("line 1 must be names or numbers, not some of both")
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # of no points, which is refused
-        return np.loadtxt(file, delimiter=",", ndmin=2)
+        # No comments: what a stray mark cuts off would be lost unseen.
+        return np.loadtxt(file, delimiter=",", ndmin=2, comments=None)
 
 
 def _is_number(cell: str) -> bool:

@@ -96,6 +96,19 @@ def test_files_that_are_not_what_their_name_says(tmp_path):
         read_points(tmp_path / "x.txt")
 
 
+@pytest.mark.parametrize("text", ["\ufeff5\n6\n", "\ufeffa\n5\n6\n", "5\r\n6\r\n", "#a\n5\n\n6\n"])
+def test_a_csv_of_other_programs_loses_no_point(text, tmp_path):
+    (tmp_path / "x.csv").write_bytes(text.encode())
+    assert read_points(tmp_path / "x.csv").values.tolist() == [[5.0], [6.0]]
+
+
+@pytest.mark.parametrize("text", ["1,2\n#3,4\n5,6\n", "1,2\n3,4#5\n"])
+def test_marks_in_a_csv_are_no_comments(text, tmp_path):
+    (tmp_path / "x.csv").write_text(text)
+    with pytest.raises(CorpusError, match=r"x\.csv: must be a whole \.csv file"):
+        read_points(tmp_path / "x.csv")
+
+
 @pytest.mark.parametrize("column", [7, -1])
 def test_columns_that_a_sparse_matrix_has_not_are_refused(column):
     matrix = scipy.sparse.csr_matrix(np.eye(5))

@@ -181,6 +181,7 @@ class Mixture:
         dtype = cls.kind.size_of(1, options)[1]
         for module in (kernels, splitting, kept):
             module.try_sparse(dtype)
+        kernels.try_look()
         topk = None if kept_of(config) is None else 2
         small = replace(
             config, topk=topk, n_topics=4, n_workers=1, n_blocks=1, start="random", mixture=options,

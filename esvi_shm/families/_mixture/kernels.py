@@ -328,3 +328,10 @@ def try_sparse(dtype):
     theta, u, pending = np.zeros((2, 1), dtype), np.zeros((1, 1), dtype), np.zeros((2, 1))
     sparse_scores(ptr, index, value, 0, 1, theta[1:], theta[0], u)
     sparse_statistics(ptr, index, value, 0, 1, u, pending, np.empty(0, np.int64))
+
+
+def try_look():
+    """Call the kernel of several workers once, so that it is compiled: a toy fit has one."""
+    own, part, found = np.zeros((3, 2, 1))
+    adding = np.zeros(2 * LINE_WORDS, np.int64)
+    look(np.zeros((2, 2, 1)), adding, 2, 0, np.zeros(1, np.int64), own, part, found, 1)
