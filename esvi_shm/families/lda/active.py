@@ -54,7 +54,6 @@ from esvi_shm.families.lda.update import (
     phi_by_logs_into,
     topic_factors_into,
 )
-from esvi_shm.special import log
 from esvi_shm.sparse import (
     CHUNK,
     SLOT,
@@ -66,6 +65,7 @@ from esvi_shm.sparse import (
     prefetch_value,
     weigh_entries,
 )
+from esvi_shm.special import log
 
 #: Below this sum of products a pair is done in the log domain.
 LEAST_SUM = np.float32(1e-25)
