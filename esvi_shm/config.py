@@ -176,14 +176,14 @@ class FitConfig:
         inference `cvb0`.
     leave_out : str or None
         What cvb0 takes out of the counts by which it places a pair: none, token (one of its own),
-        pair (all of them). None: pair, and with inference `cvb0` none in the first two thirds
-        of the passes, at most 25.
+        pair (all of them). None: pair; over-relaxed with inference `cvb0`, none in the first two
+        thirds of the passes, at most 25.
     settle : int or None
         How often a pass all workers together put what they found of a word into its parameters, at
-        least: each worker's documents take turns. None: 4 with inference `cvb0`, else once each.
+        least: each worker's documents take turns. None: once each.
     relax : float or None
         Step of a word's expected counts from their last value to the new one, in the first five
-        sixths of cvb0's passes; above 1: over-relaxed. None: 1.8 with inference `cvb0`, else 1.
+        sixths of cvb0's passes; above 1: over-relaxed. None: 1.
     refold_after : tuple of int
         Numbers of passes after which all documents are folded in afresh.
     noise : float

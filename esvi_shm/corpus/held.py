@@ -87,7 +87,7 @@ class HeldCorpus:
         for shard in self._shards:
             of_shard = np.zeros(len(shard.word_row), np.int64)
             _rows.count_rows(shard.pair_word, of_shard)
-            by_row[shard.word_row] += of_shard
+            np.add.at(by_row, shard.word_row, of_shard)  # a word may be in several cells
         by_word = np.empty_like(by_row)
         by_word[self._word_ids] = by_row
         return by_word

@@ -46,8 +46,6 @@ GROUPS_PER_WORKER = 4
 WORDS_A_BLOCK = 16384
 #: What `Cut` holds at most for each word of the vocabulary, for a while; and more for each turn.
 BYTES_A_WORD, BYTES_A_WORD_AND_TURN = 36, 5
-#: Under cvb0 all workers together settle the words so many times a pass, where nothing is said.
-SETTLE = 4
 
 
 @dataclass(frozen=True)
@@ -88,13 +86,12 @@ def choose_n_turns(config: FitConfig, n_workers: int) -> int:
 
     Examples
     --------
-    >>> [choose_n_turns(FitConfig(inference="cvb0"), n) for n in (1, 2, 3, 16)]
+    >>> [choose_n_turns(FitConfig(settle=4), n) for n in (1, 2, 3, 16)]
     [4, 2, 2, 1]
     """
     if config.axis == "topics":
         return 1
-    settle = config.settle or (SETTLE if config.inference == "cvb0" else 1)
-    return -(-settle // n_workers)
+    return -(-(config.settle or 1) // n_workers)
 
 
 class Cut:

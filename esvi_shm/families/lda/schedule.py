@@ -11,9 +11,9 @@ Under `cvb0` it ends at 0.9: its topics predict best while they are still temper
 
 cvb0 leaves a pair's own share out of the counts (see `exclusion`): its topics predict better then,
 and vb goes on from them to a higher bound. Such a pass takes twice as long, and while the topics
-still form it need not be: with inference `cvb0` nothing is left out at first. Over-relaxed margins
-(see `margins`) form them in fewer passes; the last ones go without, so that all sums are those of
-phi at the end.
+still form it need not be. Over-relaxed margins (see `margins`) form them in fewer passes, and with
+inference `cvb0` nothing is left out at first where they are; the last ones go without, so that all
+sums are those of phi at the end.
 
 Noise (see `noise`) goes down to 0 over its passes in the same way.
 
@@ -44,10 +44,10 @@ ACTIVE_TOPICS, DENSE_PASSES = 1024, 20
 CVB0_TOLERANCE = 1000.0
 
 
-#: Under cvb0, where nothing else is asked for: the step of the words' margins, and the share of its
-#: passes that go so far; the share that leaves nothing out, and so many passes at most (two thirds
-#: of 100 cost AP 1% of its perplexity).
-RELAX, RELAX_SHARE = 1.8, 5 / 6
+#: Of over-relaxed fits: the share of the passes of cvb0 that go further; the share that leaves
+#: nothing out where nothing else is asked for, and so many passes at most (two thirds of 100 cost
+#: AP 1% of its perplexity).
+RELAX_SHARE = 5 / 6
 PLAIN_SHARE, MOST_PLAIN_PASSES = 2 / 3, 25
 
 
@@ -88,9 +88,9 @@ class Schedule:
         all_cvb0 = config.inference == "cvb0"
         cvb0_passes = config.n_passes if all_cvb0 else self.cvb0_passes
         self.plain_passes = 0
-        if all_cvb0 and config.leave_out is None:
+        self._relax = config.relax or 1.0
+        if all_cvb0 and self._relax > 1.0 and config.leave_out is None:
             self.plain_passes = min(int(PLAIN_SHARE * cvb0_passes), MOST_PLAIN_PASSES)
-        self._relax = config.relax or (RELAX if all_cvb0 else 1.0)
         self.relax_passes = 0
         if self._relax > 1.0 and self.inference != "vb" and config.storage in (None, "margins"):
             self.relax_passes = int(RELAX_SHARE * cvb0_passes)
