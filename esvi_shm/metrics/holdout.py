@@ -169,7 +169,7 @@ def draw(n_documents: int, share: float, seed: int) -> tuple[np.ndarray, np.ndar
     Examples
     --------
     >>> held, kept = draw(5, 0.4, seed=0)
-    >>> len(held), sorted([*held, *kept])
+    >>> len(held), sorted([*held.tolist(), *kept.tolist()])
     (2, [0, 1, 2, 3, 4])
     """
     n_held = math.floor(check_share(share) * n_documents + 0.5)
