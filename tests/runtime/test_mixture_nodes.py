@@ -72,7 +72,8 @@ def test_nodes_end_where_one_does(changes, monkeypatch):
     one = engine.fit(POINTS, config)
     model = is_whole(results, POINTS, config)
     assert results[0].history[-1].elbo == pytest.approx(one.history[-1].elbo, rel=0.03)
-    assert results[0].history[-1].elbo > results[0].history[0].elbo - 1e-6
+    first, last = results[0].history[0].elbo, results[0].history[-1].elbo
+    assert last > first - 1e-7 * abs(first)  # float32 statistics, in whatever order they come
     found = model.predict(X)
     assert (found == model.labels).mean() > 0.97  # in the order of the points
     if "topk" in changes:
