@@ -36,6 +36,7 @@ from esvi_shm.families.lda import (
     toy,
 )
 from esvi_shm.families.lda.cut import Sizes
+from esvi_shm.families.lda.few import few_bytes
 from esvi_shm.families.lda.schedule import Schedule
 from esvi_shm.families.lda.starts import _given
 from esvi_shm.families.lda.update import scratch_word_bytes
@@ -222,11 +223,11 @@ class Model:
         # What a visit needs (`update.make_scratch`), and float64 sums where its rows are many.
         n_topics = self.config.n_topics
         row = scratch_word_bytes(n_topics, self.schedule.leaves_out) + 8 * n_topics
-        if self.schedule.dense_passes is None:
-            return largest_block * row
-        most_documents = max(self.sizes.shard_documents)
-        row += lists.word_bytes(n_topics, self.schedule.leaves_out)
-        return largest_block * row + most_documents * lists.document_bytes(n_topics)
+        others = few_bytes(n_topics)
+        if self.schedule.dense_passes is not None:
+            row += lists.word_bytes(n_topics, self.schedule.leaves_out)
+            others += max(self.sizes.shard_documents) * lists.document_bytes(n_topics)
+        return largest_block * row + others
 
     def initialise(self, corpus: Arrays, shared: Arrays) -> None:
         shared["alpha"][:] = self.alpha

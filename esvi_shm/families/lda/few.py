@@ -78,6 +78,12 @@ def make_few(n_topics: int) -> Few:
     )
 
 
+def few_bytes(n_topics: int) -> int:
+    """Bytes of that scratch, nearly."""
+    length = padded(n_topics)
+    return 4 * (3 * BATCH * (length // 2 + 1) + (BATCH + 5) * length)
+
+
 @kernel
 def set_prior(alpha, power, few):
     """Take over a prior of documents, float32, shape (K,), and the power of their factors."""

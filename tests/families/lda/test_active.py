@@ -268,7 +268,8 @@ def test_sums_hold_and_the_bounds_are_bounds(case, dense_passes):
         assert_within_priors(fit, counts)
         bound = fit.bound()
         assert_sums_hold(fit, counts)
-        assert bound.elbo >= bound.elbo_f - bound_noise(counts)
+        if fit.layout.model.schedule.relax(fit.passes - 1) == 1.0:  # else no phi has these sums
+            assert bound.elbo >= bound.elbo_f - bound_noise(counts)
 
 
 def simulated(n_topics=70, n_words=300, n_documents=80, seed=0):

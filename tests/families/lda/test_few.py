@@ -10,6 +10,7 @@ from esvi_shm.families.lda.few import (
     BATCH,
     NEAR,
     document_factors_of,
+    few_bytes,
     make_few,
     set_prior,
     word_factors_of,
@@ -105,3 +106,9 @@ def test_a_document_near_its_prior_goes_by_a_parabola(alpha):
     got = few.thetas[0, :15] / few.thetas[0, 15]
     e = psi(x[0].astype(np.float64))
     np.testing.assert_allclose(got, np.exp(e[:15] - e[15]), rtol=3e-6 + 1e-7 / alpha)
+
+
+@pytest.mark.parametrize("n_topics", [1, 100, 1024, 8192])
+def test_its_bytes_are_planned(n_topics):
+    made = sum(array.nbytes for array in make_few(n_topics))
+    assert few_bytes(n_topics) == pytest.approx(made, rel=0.02, abs=1000)
