@@ -111,26 +111,6 @@ class Emitter:
         bits = self.above(vector, limit)
         return self.builder.icmp_unsigned("!=", bits, bits.type(0))
 
-    def each_bit(self, bits: Any, body: Callable[[Any], None]) -> None:
-        """Emit `body(lane)` for the bits that are set, the lowest first."""
-        builder, zero = self.builder, bits.type(0)
-        lowest = cgutils.get_or_insert_function(
-            builder.module,
-            ir.FunctionType(bits.type, [bits.type, ir.IntType(1)]),
-            f"llvm.cttz.i{LANES}",
-        )
-        before = builder.block
-        loop, after = builder.append_basic_block("bits"), builder.append_basic_block("bits.end")
-        builder.cbranch(builder.icmp_unsigned("!=", bits, zero), loop, after)
-        builder.position_at_end(loop)
-        left = builder.phi(bits.type)
-        left.add_incoming(bits, before)
-        body(builder.zext(builder.call(lowest, [left, ir.IntType(1)(1)]), INT64))
-        rest = builder.and_(left, builder.sub(left, bits.type(1)))
-        left.add_incoming(rest, builder.block)
-        builder.cbranch(builder.icmp_unsigned("!=", rest, zero), loop, after)
-        builder.position_at_end(after)
-
     def each(self, length: Any, body: Callable[..., None], first: Any = None) -> None:
         """Emit `body(load, store, k)` for the vectors at k = first (0), first + `LANES`... of rows.
 
