@@ -162,6 +162,7 @@ def test_each_node_may_have_a_file_of_its_own(tmp_path):
         (("--topics", "4"), r"topics must be the same at all nodes \(3 at node 0, 4 at node 1\)"),
         (("--holdout", "0.2"), r"holdout must be the same at all nodes \(None at node 0, 0.2"),
         (("--plan",), r"plan must be the same at all nodes \(False at node 0, True at node 1\)"),
+        (("--save-every", "2", "--out", "model"), r"save_every must be the same at all nodes"),
     ],
 )
 def test_nodes_that_were_not_asked_the_same_are_refused(others, told):
