@@ -11,7 +11,7 @@ blocks       its holder: `PLACE` is q once the block is with q or on its way to
              q's ring, `STEP` counts its visits
 visited      its holder: where the block has been, as its route needs it
 workers      worker p its row: a sign of life, whether it is at work, what it has done,
-             which process it is and on which core
+             which process it is
 orders       home, while no block is out (`RECALL` at any time); `ONE_PASS`: blocks come
              home after each pass, and not after `TARGET_PASS` of them
 ===========  ====================================================================
@@ -30,7 +30,7 @@ from esvi_shm.shared.table import ArraySpec
 # Columns of a row of `blocks`.
 PLACE, STEP = 0, 1
 # Columns of a row of `workers`.
-BEAT, VISITS, WORK, AT_WORK, PID, CORE = 0, 1, 2, 3, 4, 5
+BEAT, VISITS, WORK, AT_WORK, PID = 0, 1, 2, 3, 4
 # Places of `orders`.
 TARGET_PASS, RECALL, ENTROPY_FROM, ONE_PASS = 0, 1, 2, 3
 
@@ -77,7 +77,7 @@ def control_specs(n_workers: int, n_blocks: int) -> list[ArraySpec]:
         ),
         ArraySpec(
             "workers", (n_workers, LINE_WORDS), np.int64, "worker p its row", "everyone",
-            "sign of life, visits, work done, at work?, process, core; a line each",
+            "sign of life, visits, work done, at work?, process; a line each",
         ),
         ArraySpec("orders", (LINE_WORDS,), np.int64, "home", "workers", "how far to go"),
     ]  # fmt: skip

@@ -12,14 +12,14 @@ what both were started with: where they may run in the long run is as before.
 """
 
 import contextlib
-import ctypes
 import os
 import time
+from pathlib import Path
 
 import numpy as np
 
 from esvi_shm.compile import kernel
-from esvi_shm.runtime.blocks import AT_WORK, CORE, PID, Control
+from esvi_shm.runtime.blocks import AT_WORK, PID, Control
 from esvi_shm.shared.ring import size_guess
 
 #: Seconds between two changes that a worker asks for. Each costs it 2 to 4 ms (the scheduler lets
@@ -43,12 +43,7 @@ class Places:
         self.rings, self.workers, self.p = control.rings, control.workers, worker
         self.allowed = os.sched_getaffinity(0)
         self.changed_at = -np.inf
-        self._current_core = ctypes.CDLL(None).sched_getcpu
         self.workers[worker, PID] = os.getpid()
-
-    def note(self) -> None:
-        """Say which core this worker is on, for others to see."""
-        self.workers[self.p, CORE] = self._current_core()
 
     def change(self) -> bool:
         """Change places with the worker that is furthest behind; False: there is none, or not yet.
@@ -62,18 +57,25 @@ class Places:
         if other < 0:
             return False
         self.changed_at = now
-        pid, there = int(self.workers[other, PID]), int(self.workers[other, CORE])
-        here = self._current_core()
-        if here == there:
-            return False
+        pid = int(self.workers[other, PID])
         # Where somebody forbids it, or the other has ended meanwhile, all stay where they are.
         with contextlib.suppress(OSError):
+            here, there = core_of(os.getpid()), core_of(pid)
+            if here == there:
+                return False
             os.sched_setaffinity(pid, {here})
             os.sched_setaffinity(0, {there})
         with contextlib.suppress(OSError):
             os.sched_setaffinity(0, self.allowed)
             os.sched_setaffinity(pid, self.allowed)
         return True
+
+
+def core_of(pid: int) -> int:
+    """The core that a process is on, or was last; OSError if there is no such process."""
+    # What follows the name, which may hold anything, is numbers: from the third field on.
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return int(fields[39 - 3])
 
 
 @kernel

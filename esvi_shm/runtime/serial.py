@@ -19,7 +19,7 @@ from esvi_shm.runtime.layout import fill, lay_out
 from esvi_shm.runtime.places import furthest_behind
 from esvi_shm.runtime.routes import Route, next_stop
 from esvi_shm.runtime.script import play
-from esvi_shm.runtime.turns import hand_on, leave
+from esvi_shm.runtime.turns import hand_on, leave, take_part
 from esvi_shm.shared.ring import pop_any, try_push
 
 
@@ -135,7 +135,7 @@ def warm_up(config: FitConfig) -> None:
     try_push(control.rings[0, 1], 0)
     shuffled(np.arange(2), 0, 0, 0)
     next_stop(table, 0, 0, control)
-    leave(control, table, np.ones(1, np.int64), 0, 0, -1)
+    leave(take_part(control, table, np.ones(1, np.int64), 0), 0, -1)
     hand_on(control, 0, 0, 1)
     furthest_behind(control.rings, control.workers, 0)
     pop_any(control.rings[0], 0, 1)

@@ -6,29 +6,47 @@ the caches hold the block's rows and nothing of the interpreter.
 
 import numpy as np
 
-from esvi_shm.compile import kernel
+from esvi_shm.compile import Holder, holder, kernel
 from esvi_shm.runtime.blocks import ONE_PASS, PLACE, RECALL, STEP, TARGET_PASS, VISITS, WORK
 from esvi_shm.runtime.routes import next_stop
 from esvi_shm.shared.ring import try_push
 
 
-@kernel
-def leave(control, table, work, worker, block, following):
-    """Count a visit, and send the block to its next stop, or home; return where it goes.
+@holder("control", "table", "work", "worker")
+class Turns(Holder):
+    """A worker's part in the traffic, kept in compiled form.
 
-    Parameters
+    Attributes
     ----------
     control : Control
     table : Stops
     work : int64 array, shape (B,)
         Of each block at this worker.
-    worker, block : int
+    worker : int
+    """
+
+
+@kernel
+def take_part(control, table, work, worker):
+    """The turns of a worker."""
+    return Turns(control, table, work, worker)
+
+
+@kernel
+def leave(turns, block, following):
+    """Count a visit, and send the block to its next stop, or home; return where it goes.
+
+    Parameters
+    ----------
+    turns : Turns
+    block : int
     following : int
         The next stop, if it is not home; -1: as the route has it.
     """
+    control, table, worker = turns.control, turns.table, turns.worker
     n_stops = table.first[block + 1] - table.first[block]
     row = control.workers[worker]
-    row[WORK] += work[block]
+    row[WORK] += turns.work[block]
     row[VISITS] += 1
     step = control.blocks[block, STEP] + 1
     control.blocks[block, STEP] = step

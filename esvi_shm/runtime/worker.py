@@ -14,7 +14,6 @@ import signal
 import sys
 import time
 import traceback
-from collections.abc import Sequence
 from dataclasses import dataclass
 from multiprocessing.connection import Connection
 from typing import Any
@@ -37,7 +36,7 @@ from esvi_shm.runtime.blocks import (
 from esvi_shm.runtime.places import Places
 from esvi_shm.runtime.routes import Route, find_stops
 from esvi_shm.runtime.serial import merge_shards, warm_up
-from esvi_shm.runtime.turns import hand_on, leave
+from esvi_shm.runtime.turns import hand_on, leave, take_part
 from esvi_shm.shared.ring import EMPTY, pop_any, try_push
 from esvi_shm.shared.segments import Handle, attach
 
@@ -86,8 +85,9 @@ class Worker:
         work = [model.work(shard) for shard in shards]
         stops = find_stops(work)
         self.n_stops = [len(s) for s in stops]
-        self.work = np.ascontiguousarray(work[self.p], dtype=np.int64)
         self.route = Route(config, stops)
+        own_work = np.ascontiguousarray(work[self.p], dtype=np.int64)
+        self.turns = take_part(control, self.route.table, own_work, self.p)
         self.commands = model.commands
         beat = self.row[BEAT : BEAT + 1]
         self.family: FamilyWorker = model.worker(
@@ -98,7 +98,7 @@ class Worker:
         self.order_of = -1
         self.places = Places(control, self.p)
         self.company: list[int] = []  # blocks that are to be visited together
-        self.enough = min(2, len(self.work)) if model.meets else 0
+        self.enough = min(2, len(own_work)) if model.meets else 0
 
     def run(self) -> None:
         """Work until told to stop."""
@@ -109,8 +109,7 @@ class Worker:
             if value == EMPTY:
                 idle += 1
                 if self.company and self._have_met(idle):
-                    self._visit(self.company)
-                    self.company = []
+                    self._visit_together()
                 else:
                     self._wait(idle)
                 continue
@@ -159,9 +158,9 @@ class Worker:
             self.company.append(block)
             return
         if not self.route.deterministic:
-            self._visit([block])
+            self._visit(block)
             return
-        pass_ = int(self.blocks[block, STEP]) // self.n_stops[block]
+        pass_ = self._pass_of(block)
         # A pass may come again: those of a short fit, or of a move on trial.
         if pass_ != self.order_of or not self.waiting:
             self.order_of, self.waiting = pass_, self.route.worker_order(self.p, pass_)
@@ -169,27 +168,35 @@ class Worker:
         while self.waiting and self.waiting[0] in self.early:
             following = self.waiting.pop(0)
             self.early.remove(following)
-            self._visit([following])
+            self._visit(following)
 
-    def _visit(self, held: Sequence[int]) -> None:
-        """Visit the blocks held, and hand them on."""
-        pass_ = min(int(self.blocks[block, STEP]) // self.n_stops[block] for block in held)
-        self.places.note()
+    def _pass_of(self, block: int) -> int:
+        return int(self.blocks[block, STEP]) // self.n_stops[block]
+
+    def _visit(self, block: int) -> None:
+        """Visit a block, and hand it on."""
+        pass_ = self._pass_of(block)
         self.row[AT_WORK] = 1
-        if self.enough:
-            self.family.visit_together(held, pass_)
-        else:
-            self.family.visit(held[0], pass_, bool(pass_ >= self.orders[ENTROPY_FROM]))
+        self.family.visit(block, pass_, bool(pass_ >= self.orders[ENTROPY_FROM]))
         self.row[AT_WORK] = 0
-        for block in held:
-            following = -1
-            if self.route.deterministic:
-                step = int(self.blocks[block, STEP]) + 1
-                following = self.route.next_stop(block, step, self.control)
-            table = self.route.table
-            following = leave(self.control, table, self.work, self.p, block, following)
-            if following == self.home:
-                self._ring_bell()
+        self._leave(block)
+
+    def _visit_together(self) -> None:
+        """Visit the blocks that have met, and hand them on."""
+        company, self.company = self.company, []
+        self.row[AT_WORK] = 1
+        self.family.visit_together(company, min(self._pass_of(block) for block in company))
+        self.row[AT_WORK] = 0
+        for block in company:
+            self._leave(block)
+
+    def _leave(self, block: int) -> None:
+        following = -1
+        if self.route.deterministic:
+            step = int(self.blocks[block, STEP]) + 1
+            following = self.route.next_stop(block, step, self.control)
+        if leave(self.turns, block, following) == self.home:
+            self._ring_bell()
 
     def _answer(self, command: int) -> None:
         try_push(self.rings[self.home, self.p], command)

@@ -437,7 +437,7 @@ def _settle(
 
 
 @kernel
-def visit(shard, block, gamma, lambda_, phi, pi, rule, worker, want_entropy, scratch, live, lists):
+def visit(desk, block, want_entropy, live, lists):
     """One visit of a block to a shard, over the active sets; see `margins.visit`.
 
     `live` (int64, (V, ceil(K / 64)), by word row) says which topics each word may live in; updated.
@@ -447,8 +447,9 @@ def visit(shard, block, gamma, lambda_, phi, pi, rule, worker, want_entropy, scr
     float
         H of this block in this shard, - sum n phi log phi; 0 without `want_entropy`.
     """
-    pi_others, pi_rows = pi
-    phi_doc, phi_word = phi
+    shard, gamma, lambda_, (phi_doc, phi_word) = desk.shard, desk.gamma, desk.lambda_, desk.phi
+    worker, rule, scratch = desk.worker, desk.rule, desk.scratch
+    pi_others, pi_rows = desk.pi
     topic_factors_into(pi_others, pi_rows[worker], worker, rule, scratch.log_topic, scratch.factor)
     list_words(shard, block, lambda_, phi_word, rule, scratch.factor, live, lists, pi_rows[worker])
     bound, spill, more = _sweep(

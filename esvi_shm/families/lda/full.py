@@ -163,27 +163,15 @@ def settle_words(shard, block, lambda_, phi, eta, frozen, want_entropy, scratch,
 
 
 @kernel
-def visit(
-    shard,
-    block,
-    gamma,
-    lambda_,
-    phi,
-    pi,
-    rule,
-    worker,
-    given,
-    frozen,
-    want_words,
-    want_entropy,
-    scratch,
-):
+def visit(desk, block, given, frozen, want_words, want_entropy):
     """One visit of a block to a shard; parameters and result as `margins.visit`.
 
     Also the same code: a kernel that is handed `sweep` and `settle_words` as arguments would
     not be kept in numba's disk cache.
     """
-    pi_others, pi_rows = pi
+    shard, gamma, lambda_, phi = desk.shard, desk.gamma, desk.lambda_, desk.phi
+    worker, rule, scratch = desk.worker, desk.rule, desk.scratch
+    pi_others, pi_rows = desk.pi
     rows, log_topic, factor = scratch.rows, scratch.log_topic, scratch.factor
     word_row, block_word_ptr = shard.word_row, shard.block_word_ptr
     first, last = block_word_ptr[block], block_word_ptr[block + 1]

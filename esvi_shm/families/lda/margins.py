@@ -324,33 +324,15 @@ def settle_words(
 
 
 @kernel
-def visit(
-    shard,
-    block,
-    gamma,
-    lambda_,
-    phi,
-    pi,
-    rule,
-    worker,
-    given,
-    frozen,
-    want_words,
-    want_entropy,
-    scratch,
-):
+def visit(desk, block, given, frozen, want_words, want_entropy):
     """One visit of a block to a shard: update phi, gamma, the block's lambda, the worker's pi.
 
     Parameters
     ----------
-    shard, block, gamma, lambda_, phi, want_words, want_entropy, scratch : as for `sweep`
-    pi : tuple of float64 arrays, shapes (P, K)
-        (rows to read the other workers' contributions from, live rows). Row `worker` of the
-        live rows is read and updated.
-    rule : Rule
-    worker : int
+    desk : Desk
+    block, want_words, want_entropy : as for `sweep`
     given : bool
-        `lambda_` holds point topics, not Dirichlet parameters.
+        lambda holds point topics, not Dirichlet parameters.
     frozen : bool
         lambda and pi stay as they are: documents are folded in.
 
@@ -359,7 +341,9 @@ def visit(
     float
         H of this block in this shard, - sum n phi log phi; 0 without `want_entropy`.
     """
-    pi_others, pi_rows = pi
+    shard, gamma, lambda_, phi = desk.shard, desk.gamma, desk.lambda_, desk.phi
+    worker, rule, scratch = desk.worker, desk.rule, desk.scratch
+    pi_others, pi_rows = desk.pi
     rows, log_topic, factor = scratch.rows, scratch.log_topic, scratch.factor
     word_row, block_word_ptr = shard.word_row, shard.block_word_ptr
     first, last = block_word_ptr[block], block_word_ptr[block + 1]

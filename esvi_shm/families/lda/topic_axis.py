@@ -30,25 +30,19 @@ from esvi_shm.vector import dot_1, padded
 
 
 @kernel
-def visit(shard, topics, gamma, lambda_, phi, pi_rows, rule, worker, scratch):
+def visit(desk, topics):
     """Update phi on some topics, for all pairs of a shard; and gamma, lambda and pi of them.
 
     Parameters
     ----------
-    shard : Shard
+    desk : Desk
+        Of storage `full`. On S no other worker writes any row of pi now. Nothing is left out,
+        whatever its rule says.
     topics : int64 array, shape (n,)
         Those that are held, S; ascending.
-    gamma : float32 array, shape (D_p, K)
-    lambda_ : float32 array, shape (V, K)
-    phi : tuple of a float32 array, shape (pairs, K)
-        As of storage `full`.
-    pi_rows : float64 array, shape (P, K)
-        On S no other worker writes any row now.
-    rule : Rule
-        Nothing is left out, whatever it says.
-    worker : int
-    scratch : Scratch
     """
+    shard, gamma, lambda_, phi = desk.shard, desk.gamma, desk.lambda_, desk.phi
+    worker, rule, scratch, pi_rows = desk.worker, desk.rule, desk.scratch, desk.pi[1]
     n, length = topics.shape[0], padded(topics.shape[0])
     word_row, block_word_ptr, block_row_ptr = (
         shard.word_row,

@@ -142,26 +142,14 @@ def entropy_held(values, rest, n_topics):
 
 
 @kernel
-def visit(
-    shard,
-    block,
-    gamma,
-    lambda_,
-    phi,
-    pi,
-    rule,
-    worker,
-    given,
-    frozen,
-    want_words,
-    want_entropy,
-    scratch,
-):
+def visit(desk, block, given, frozen, want_words, want_entropy):
     """One visit of a block to a shard; parameters and result as `margins.visit`.
 
     Also the same code, for the reason that `full.visit` gives.
     """
-    pi_others, pi_rows = pi
+    shard, gamma, lambda_, phi = desk.shard, desk.gamma, desk.lambda_, desk.phi
+    worker, rule, scratch = desk.worker, desk.rule, desk.scratch
+    pi_others, pi_rows = desk.pi
     rows, log_topic, factor = scratch.rows, scratch.log_topic, scratch.factor
     word_row, block_word_ptr = shard.word_row, shard.block_word_ptr
     first, last = block_word_ptr[block], block_word_ptr[block + 1]

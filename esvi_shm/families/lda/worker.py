@@ -20,6 +20,7 @@ from esvi_shm.families.lda import (
     repair,
     topic_axis,
 )
+from esvi_shm.families.lda.desk import set_rule, sit_down
 from esvi_shm.families.lda.few import set_prior
 from esvi_shm.families.lda.noise import visit_key
 from esvi_shm.families.lda.starts import _documents
@@ -61,9 +62,6 @@ class Worker:
         self.gamma = shards[worker]["gamma"]
         lo, hi = (int(d) for d in corpus["document_bounds"][worker : worker + 2])
         self.first_document, self.document_tokens = lo, corpus["document_tokens"][lo:hi]
-        self.rule = self._rule_of_now()
-        live = shared["pi"]
-        self.pi = (shared["pi_snapshot"] if model.config.deterministic else live, live)
         self.most_words = int(np.diff(self.shard.block_word_ptr).max(initial=0))
         self.lists: lists.Lists | None = None  # made when they are needed
         self.knows_live = False
@@ -75,18 +73,35 @@ class Worker:
             beat=beat,
             leaves_out=model.schedule.leaves_out,
         )
+        live = shared["pi"]
+        pi = (shared["pi_snapshot"] if model.config.deterministic else live, live)
+        rule, lambda_ = self._rule_of_now(), shared["lambda_"]
+        self.desk = sit_down(
+            self.shard, self.gamma, lambda_, self.phi, pi, worker, rule, self.scratch
+        )
+        self.rule = rule
         self._set_prior()
+        self.words_live, self.entropy = shared.get("knows_live"), shared["entropy"][worker]
         self.repairer = None
         if model.config.repair_after:
             self.repairer = repair.Repairer(self, shards[worker])
         self.resident: Sequence[int] = range(model.sizes.n_blocks)
         self.given = False  # whether lambda_ holds point topics
 
+    @property
+    def rule(self) -> Rule:
+        """What the visits go by; `_take_rule_of` has it changed from pass to pass."""
+        return self._rule
+
+    @rule.setter
+    def rule(self, rule: Rule) -> None:
+        self._rule, self._rule_pass = rule, -1
+        set_rule(self.desk, rule)
+
     def visit(self, block: int, pass_: int, want_entropy: bool) -> None:
         self._take_rule_of(pass_)
-        tolerance = self.model.schedule.tolerance(pass_) if self.storage is margins else 0.0
-        if tolerance and self._pays(pass_):
-            self._visit_active(block, pass_, tolerance, want_entropy)
+        if self.rule.tolerance and self._pays(pass_):
+            self._visit_active(block, want_entropy)
         else:
             self._visit(
                 block, given=False, frozen=False, want_words=True, want_entropy=want_entropy
@@ -108,65 +123,45 @@ class Worker:
     def visit_together(self, blocks: Sequence[int], pass_: int) -> None:
         self._take_rule_of(pass_)
         topics = np.concatenate([self.model.topics_of(block) for block in sorted(blocks)])
-        topic_axis.visit(
-            self.shard,
-            topics,
-            self.gamma,
-            self.shared["lambda_"],
-            self.phi,
-            self.shared["pi"],
-            self.rule,
-            self.worker,
-            self.scratch,
-        )
+        topic_axis.visit(self.desk, topics)
 
     def _take_rule_of(self, pass_: int) -> None:
+        if pass_ == self._rule_pass:
+            return
         schedule = self.model.schedule
-        noise = schedule.noise(pass_)
-        power = self.rule.power
-        self.rule = self.rule._replace(
-            cvb0=schedule.cvb0(pass_), power=schedule.power(pass_), noise=noise,
-            leave_out=schedule.leave_out(pass_), relax=np.float32(schedule.relax(pass_)),
-        )  # fmt: skip
-        if self.rule.power != power:
+        before = self.rule
+        self.rule = before._replace(
+            cvb0=schedule.cvb0(pass_),
+            power=schedule.power(pass_),
+            noise=schedule.noise(pass_),
+            noise_key=visit_key(self.model.config.seed, pass_, self.worker),
+            leave_out=schedule.leave_out(pass_),
+            relax=np.float32(schedule.relax(pass_)),
+            tolerance=np.float32(schedule.tolerance(pass_) if self.storage is margins else 0.0),
+        )
+        if self.rule.power != before.power:
             self._set_prior()
-        if noise > 0.0:
-            key = visit_key(self.model.config.seed, pass_, self.worker)
-            self.rule = self.rule._replace(noise_key=key)
+        self._rule_pass = pass_
 
-    def _visit_active(self, block: int, pass_: int, tolerance: float, want_entropy: bool) -> None:
+    def _visit_active(self, block: int, want_entropy: bool) -> None:
         if self.lists is None:
             n_topics, n_documents = self.model.config.n_topics, len(self.gamma)
             self.lists = lists.make_lists(
                 self.most_words, n_documents, n_topics, self.model.schedule.leaves_out
             )
-        rule = self.rule = self.rule._replace(tolerance=np.float32(tolerance))
-        live, lambda_ = self.shared["live_topics"], self.shared["lambda_"]
+        rule, live, lambda_ = self.rule, self.shared["live_topics"], self.shared["lambda_"]
         if not self.knows_live:
             lists.find_live_documents(self.gamma, rule.alpha, rule.most_alpha, self.lists.live)
             self.knows_live = True
-        if not self.shared["knows_live"][block]:
+        if not self.words_live[block]:
             first, last = self._block_rows(block)
             lists.find_live_words(first, last, lambda_, rule.eta, live)
-            self.shared["knows_live"][block] = True
+            self.words_live[block] = True
         value = left_out = 0.0
         for cell in self.cells(block):
-            value += active.visit(
-                self.shard,
-                cell,
-                self.gamma,
-                lambda_,
-                self.phi,
-                self.pi,
-                rule,
-                self.worker,
-                want_entropy,
-                self.scratch,
-                live,
-                self.lists,
-            )
+            value += active.visit(self.desk, cell, want_entropy, live, self.lists)
             left_out += self.lists.left_out[0]
-        self.shared["entropy"][self.worker, block] = value if want_entropy else np.nan
+        self.entropy[block] = value if want_entropy else np.nan
         self.shared["active_visits"][self.worker] += 1
         if rule.cvb0:
             self.shared["cvb0_left_out"][self.worker, block] = left_out
@@ -176,32 +171,18 @@ class Worker:
     ) -> None:
         # It may give a document or a word any topic.
         self.knows_live = False
-        if "knows_live" in self.shared:
-            self.shared["knows_live"][block] = False
+        if self.words_live is not None:
+            self.words_live[block] = False
         value = 0.0
         for cell in self.cells(block):
-            value += self.storage.visit(
-                self.shard,
-                cell,
-                self.gamma,
-                self.shared["lambda_"],
-                self.phi,
-                self.pi,
-                self.rule,
-                self.worker,
-                given,
-                frozen,
-                want_words,
-                want_entropy,
-                self.scratch,
-            )
-        self.shared["entropy"][self.worker, block] = value if want_entropy else np.nan
+            value += self.storage.visit(self.desk, cell, given, frozen, want_words, want_entropy)
+        self.entropy[block] = value if want_entropy else np.nan
 
     def command(self, name: str) -> None:
         # Most set gamma or lambda, or what they are at where nothing is.
         self.knows_live = False
-        if "knows_live" in self.shared:
-            self.shared["knows_live"][:] = False
+        if self.words_live is not None:
+            self.words_live[:] = False
         if self.repairer is not None and name in repair.COMMANDS:
             self.repairer.command(name)
         else:
@@ -293,10 +274,10 @@ class Worker:
             np.empty(self.model.config.n_topics),
         )
         of_turns = of_cells.reshape(-1, self.model.sizes.n_turns)
-        self.shared["entropy"][self.worker] = of_turns.sum(axis=1)
+        self.entropy[:] = of_turns.sum(axis=1)
 
     def _tidy(self) -> None:
-        topic_axis.tidy(self.shard, self.phi, self.shared["entropy"][self.worker])
+        topic_axis.tidy(self.shard, self.phi, self.entropy)
 
     def _sum_documents(self) -> None:
         self.storage.sum_documents(self.shard, self.gamma, self.phi, self.shared["alpha"])

@@ -138,11 +138,13 @@ def poisson(seed, shape=(12, 15)):
 def assert_visits_are_naive(fit, counts, tolerance):
     """Visit each block; returns how many pairs were updated over few, more and all topics."""
     ways = np.zeros(3, int)
-    fit.workers[0]._take_rule_of(fit.passes)
+    worker = fit.workers[0]
+    worker._take_rule_of(fit.passes)
+    worker.rule = worker.rule._replace(tolerance=np.float32(tolerance))
     for block in range(fit.sizes.n_blocks):
         expected, of_block = visit_naively(fit, counts, block, tolerance)
         ways += of_block
-        fit.workers[0]._visit_active(block, fit.passes, tolerance, want_entropy=True)
+        worker._visit_active(block, want_entropy=True)
         seen = look(fit, counts)
         near = {"rtol": 2e-4, "atol": 2e-4 * (1 + counts.max())}
         for name, value in zip(
@@ -152,7 +154,7 @@ def assert_visits_are_naive(fit, counts, tolerance):
         assert fit.shared["entropy"][0, block] == pytest.approx(
             expected[4], rel=1e-3, abs=1e-3 * float(1 + counts.sum())
         )
-        if fit.workers[0].rule.cvb0:
+        if worker.rule.cvb0:
             found = fit.shared["cvb0_left_out"][0, block]
             assert found == pytest.approx(expected[5], rel=1e-3, abs=1e-3)
     return ways
