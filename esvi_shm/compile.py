@@ -14,7 +14,8 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import numba
-from numba.core import event, types
+from numba import types
+from numba.core import event
 from numba.experimental import structref
 
 from esvi_shm import cache

@@ -16,12 +16,12 @@ from esvi_shm.config import FitConfig
 from esvi_shm.errors import ParameterError
 from esvi_shm.families.contract import Data, Judge
 from esvi_shm.runtime import routes
+from esvi_shm.runtime.compiling import compile_kernels
 from esvi_shm.runtime.cores import available_cores
 from esvi_shm.runtime.home import Home
 from esvi_shm.runtime.layout import Layout
 from esvi_shm.runtime.peers import Peers
 from esvi_shm.runtime.record import Keep, Observer, Result
-from esvi_shm.runtime.serial import warm_up
 from esvi_shm.runtime.signals import Signals
 from esvi_shm.runtime.within import lay_out_within
 from esvi_shm.shared.preflight import check_scratch, choose_backing, free_descriptors
@@ -164,7 +164,7 @@ def fit(
     if backing == "file":  # the file of each segment stays open too
         _check_descriptors(n_workers, 2 * len(layout.tables) + 2 * n_workers)
     observer.stage("compile")
-    warm_up(layout.config)
+    compile_kernels(layout.config)
     with Signals() as signals, Run(backing, config.scratch) as run:
         return Home(layout, data, run, signals, observer, judge, peers, keep).run()
 

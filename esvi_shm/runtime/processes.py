@@ -9,6 +9,7 @@ held to one thread by their environment, which the main process keeps for itself
 A worker's end shows at once through its pidfd; a worker that stands still shows by its `BEAT`.
 """
 
+import contextlib
 import ctypes
 import logging
 import os
@@ -17,7 +18,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from multiprocessing import Pipe
 from typing import Any
 
@@ -26,15 +27,27 @@ import psutil
 
 from esvi_shm.errors import MemoryShortError, WorkerError
 from esvi_shm.runtime.blocks import BEAT
-from esvi_shm.runtime.environment import without_launcher
+from esvi_shm.runtime.environment import of_interpreter
 from esvi_shm.runtime.signals import ASKING_TO_STOP
 from esvi_shm.runtime.worker import Setup
 
 #: Seconds without a sign of life after which a worker is named in a warning.
 STALE = 30.0
 
-_ONE_THREAD = ("OMP", "OPENBLAS", "MKL", "NUMBA", "BLIS", "VECLIB_MAXIMUM")
 _log = logging.getLogger(__name__)
+
+
+@contextlib.contextmanager
+def asking_blocked() -> Iterator[None]:
+    """The signals that ask to stop are blocked, and stay so in processes that are started inside.
+
+    A Ctrl-C is for the main process.
+    """
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, ASKING_TO_STOP)
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 class Workers:
@@ -73,27 +86,17 @@ class Workers:
 
     def _start(self, setup: Setup) -> None:
         ours, theirs = Pipe()
-        environment = {
-            **without_launcher(os.environ),
-            **{f"{name}_NUM_THREADS": "1" for name in _ONE_THREAD},
-            # The same modules as here, wherever sys.path was changed to find them.
-            "PYTHONPATH": os.pathsep.join(os.path.abspath(path) for path in sys.path),
-        }
         code = f"from esvi_shm.runtime.worker import main; main({theirs.fileno()})"
-        # Blocked here, the signals stay blocked in the child: a Ctrl-C is for the main process.
-        before = signal.pthread_sigmask(signal.SIG_BLOCK, ASKING_TO_STOP)
-        try:
+        with asking_blocked():
             process = subprocess.Popen(
                 [sys.executable, "-P", "-c", code],
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
                 pass_fds=[theirs.fileno(), setup.bell],
-                env=environment,
+                env=of_interpreter(),
             )
             self._processes.append(process)
             self._pipes.append(ours)
-        finally:
-            signal.pthread_sigmask(signal.SIG_SETMASK, before)
         theirs.close()
         pidfd = os.pidfd_open(process.pid)
         self._pidfds.append(pidfd)

@@ -31,6 +31,8 @@ class SerialFit:
     data : what the family is fitted to
     config : FitConfig
         With `n_workers` and `n_blocks` set.
+    started : bool
+        If not, the arrays are as they were laid out.
 
     Examples
     --------
@@ -43,7 +45,7 @@ class SerialFit:
     True
     """
 
-    def __init__(self, data: Data, config: FitConfig) -> None:
+    def __init__(self, data: Data, config: FitConfig, started: bool = True) -> None:
         self.corpus, self.config, self.passes = data, config, 0
         self.layout = lay_out(data, config)
         self.sizes, model = self.layout.sizes, self.layout.model
@@ -60,7 +62,8 @@ class SerialFit:
             model.worker(p, self.corpus_arrays, self.shared, self.shards, np.zeros(1, np.int64))
             for p in range(self.sizes.n_workers)
         ]
-        self._play(model.start(self.held, self.corpus_arrays, self.shared))
+        if started:
+            self._play(model.start(self.held, self.corpus_arrays, self.shared))
 
     def _play(self, script: Generator[str | int, Any, Any]) -> Any:
         return play(script, self._command, self._run_on_trial)
@@ -129,9 +132,21 @@ def warm_up(config: FitConfig) -> None:
     for passes in rests:
         fit.rest(passes, judge=lambda *_: 1.0)
     fit.held.rows(np.zeros(1, np.int64))  # what a rest asks for only now and then
+    _move_a_block(fit, toy)
+
+
+def warm_up_last(config: FitConfig) -> None:
+    """Run what `warm_up` comes to last: all that needs no visit, of which nothing comes of use."""
+    data, toy, _ = families.find(config.family).toy(config)
+    fit = SerialFit(data, toy, started=False)
+    fit.bound()
+    _move_a_block(fit, toy)
+
+
+def _move_a_block(fit: SerialFit, config: FitConfig) -> None:
     initialise_control(fit.arrays["control"], 1, 1)
     control = Control(**fit.arrays["control"])
-    table = Route(toy, [np.arange(1)]).table
+    table = Route(config, [np.arange(1)]).table
     try_push(control.rings[0, 1], 0)
     shuffled(np.arange(2), 0, 0, 0)
     next_stop(table, 0, 0, control)

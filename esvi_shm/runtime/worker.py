@@ -10,8 +10,6 @@ outlives its parent.
 
 import contextlib
 import os
-import signal
-import sys
 import time
 import traceback
 from dataclasses import dataclass
@@ -33,6 +31,7 @@ from esvi_shm.runtime.blocks import (
     STEP,
     Control,
 )
+from esvi_shm.runtime.environment import die_with_parent
 from esvi_shm.runtime.places import Places
 from esvi_shm.runtime.routes import Route, find_stops
 from esvi_shm.runtime.serial import merge_shards, warm_up
@@ -206,22 +205,12 @@ class Worker:
         os.eventfd_write(self.bell, 1)
 
 
-def _die_with_parent(parent: int) -> None:
-    """Have the kernel end this process when its parent ends, however that happens."""
-    import ctypes
-
-    set_parent_death_signal = 1
-    ctypes.CDLL(None, use_errno=True).prctl(set_parent_death_signal, signal.SIGKILL)
-    if os.getppid() != parent:
-        sys.exit("the main process is gone")
-
-
 def main(descriptor: int) -> None:
     """Run a worker that talks through the pipe with this file descriptor."""
     pipe: Any = Connection(descriptor)
     try:
         setup: Setup = pipe.recv()
-        _die_with_parent(setup.parent)
+        die_with_parent(setup.parent)
         warm_up(setup.config)
         worker = Worker(setup)
         pipe.send(("ready", None))

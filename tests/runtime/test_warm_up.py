@@ -10,7 +10,7 @@ from numba.core.dispatcher import Dispatcher
 import esvi_shm
 from esvi_shm.config import GivenTopics
 from esvi_shm.families.lda import likeness
-from esvi_shm.runtime import engine
+from esvi_shm.runtime import compiling
 from esvi_shm.runtime.serial import warm_up
 from tests.runtime.fits import COUNTS
 
@@ -67,7 +67,7 @@ def test_nothing_is_compiled_after_it(options, threaded_fit, monkeypatch):
         # All topics are alike, so that there is a double to repair.
         monkeypatch.setattr(likeness, "LIKE_WORDS", 0.0)
 
-    monkeypatch.setattr(engine, "warm_up", noted)
+    monkeypatch.setattr(compiling, "warm_up", noted)
     ended = threaded_fit(n_passes=4, evaluate_every=2, **options)
     assert ended.result.passes == 4
     if "repair_after" in options:

@@ -81,7 +81,9 @@ class Worker:
         )
         self.rule = rule
         self._set_prior()
-        self.words_live, self.entropy = shared.get("knows_live"), shared["entropy"][worker]
+        self.entropy = shared["entropy"][worker]
+        # Whether `live_topics` says of a block's words what they are; none without active sets.
+        self.words_live = shared.get("knows_live", np.zeros(model.sizes.n_blocks, bool))
         self.repairer = None
         if model.config.repair_after:
             self.repairer = repair.Repairer(self, shards[worker])
@@ -171,8 +173,7 @@ class Worker:
     ) -> None:
         # It may give a document or a word any topic.
         self.knows_live = False
-        if self.words_live is not None:
-            self.words_live[block] = False
+        self.words_live[block] = False
         value = 0.0
         for cell in self.cells(block):
             value += self.storage.visit(self.desk, cell, given, frozen, want_words, want_entropy)
@@ -181,8 +182,7 @@ class Worker:
     def command(self, name: str) -> None:
         # Most set gamma or lambda, or what they are at where nothing is.
         self.knows_live = False
-        if self.words_live is not None:
-            self.words_live[:] = False
+        self.words_live[:] = False
         if self.repairer is not None and name in repair.COMMANDS:
             self.repairer.command(name)
         else:
