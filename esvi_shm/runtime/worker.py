@@ -101,7 +101,7 @@ class Worker:
 
     def run(self) -> None:
         """Work until told to stop."""
-        turn = idle = 0
+        turn, idle = self.home, 0
         while True:
             self.row[BEAT] += 1
             source, value = pop_any(self.inbox, turn, SPINS)
@@ -112,7 +112,9 @@ class Worker:
                 else:
                     self._wait(idle)
                 continue
-            turn, idle = (source + 1) % len(self.inbox), 0
+            # All that comes from home is taken before anything comes back: the blocks keep step.
+            turn = self.home if source == self.home else (source + 1) % len(self.inbox)
+            idle = 0
             if value >= 0:
                 self._arrived(int(value))
             elif not self._obey(blocks.command_id(int(value))):

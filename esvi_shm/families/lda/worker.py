@@ -130,19 +130,21 @@ class Worker:
     def _take_rule_of(self, pass_: int) -> None:
         if pass_ == self._rule_pass:
             return
-        schedule = self.model.schedule
-        before = self.rule
-        self.rule = before._replace(
-            cvb0=schedule.cvb0(pass_),
-            power=schedule.power(pass_),
-            noise=schedule.noise(pass_),
-            noise_key=visit_key(self.model.config.seed, pass_, self.worker),
-            leave_out=schedule.leave_out(pass_),
-            relax=np.float32(schedule.relax(pass_)),
-            tolerance=np.float32(schedule.tolerance(pass_) if self.storage is margins else 0.0),
-        )
-        if self.rule.power != before.power:
-            self._set_prior()
+        schedule, before = self.model.schedule, self.rule
+        noise = schedule.noise(pass_)
+        fresh = {
+            "cvb0": schedule.cvb0(pass_),
+            "power": schedule.power(pass_),
+            "noise": noise,
+            "noise_key": visit_key(self.model.config.seed, pass_, self.worker) if noise else 0,
+            "leave_out": schedule.leave_out(pass_),
+            "relax": np.float32(schedule.relax(pass_)),
+            "tolerance": np.float32(schedule.tolerance(pass_) if self.storage is margins else 0.0),
+        }
+        if any(getattr(before, name) != value for name, value in fresh.items()):
+            self.rule = before._replace(**fresh)
+            if self.rule.power != before.power:
+                self._set_prior()
         self._rule_pass = pass_
 
     def _visit_active(self, block: int, want_entropy: bool) -> None:
