@@ -1,11 +1,13 @@
 """Kernels are cached on disk, and whoever waits for one to be compiled is told."""
 
 import importlib.util
+import sys
 
+import numpy as np
 import pytest
 
 from esvi_shm import compile as compile_module
-from esvi_shm.compile import when_compiling
+from esvi_shm.compile import Holder, holder, kernel, when_compiling
 from esvi_shm.progress import Progress
 
 SOURCE = """
@@ -58,3 +60,42 @@ def test_a_command_says_so_off_a_terminal_too(fresh, quiet, capsys, tmp_path):
     assert capsys.readouterr().err == ("" if quiet else line)
     assert log.read_text().count('"event": "stage"') == 1
     assert '"name": "compiling"' in log.read_text()
+
+
+@holder("x", "scale")
+class Scaled(Holder):
+    """An array and its scale."""
+
+
+@kernel
+def hold(x, scale):
+    return Scaled(x, scale)
+
+
+@kernel
+def rescale(scaled, scale):
+    scaled.scale = scale
+
+
+@kernel
+def total(scaled):
+    return scaled.scale * scaled.x.sum()
+
+
+def test_a_holder_holds_arrays_not_copies():
+    x = np.ones(3)
+    scaled = hold(x, 2.0)
+    assert total(scaled) == 6.0
+    x[0] = 5.0
+    assert total(scaled) == 14.0
+    rescale(scaled, 3.0)
+    assert total(scaled) == 21.0
+
+
+def test_a_holder_keeps_its_arrays_and_lets_them_go():
+    x = np.ones(3)
+    before = sys.getrefcount(x)
+    scaled = hold(x, 1.0)
+    assert sys.getrefcount(x) == before + 1
+    del scaled
+    assert sys.getrefcount(x) == before

@@ -1,5 +1,7 @@
 """Whole fits: what they end with, whatever the route, the storage and the number of workers."""
 
+import os
+
 import numpy as np
 import pytest
 
@@ -9,10 +11,11 @@ from esvi_shm.errors import ParameterError
 from esvi_shm.families import lda
 from esvi_shm.families.lda import bound, likeness, repair
 from esvi_shm.runtime import engine, home
-from esvi_shm.runtime.blocks import VISITS, WORK
+from esvi_shm.runtime.blocks import PLACE, VISITS, WORK
 from esvi_shm.runtime.record import Observer
 from esvi_shm.runtime.routes import ROUTES
 from esvi_shm.runtime.serial import SerialFit
+from esvi_shm.runtime.worker import Worker
 from tests.families.lda.play import bound_noise, look, play
 from tests.families.lda.test_recovery import farthest_topic
 from tests.naive import bound_l, simulate
@@ -315,6 +318,21 @@ def test_the_entropy_is_computed_where_a_bound_will_need_it(
     monkeypatch.setattr(lda.Worker, "visit", recording)
     threaded_fit(n_passes=7, evaluate_every=3, deterministic=deterministic)
     assert asked == {(pass_, pass_ in (2, 5, 6)) for pass_ in range(7)}
+
+
+def test_the_blocks_of_one_worker_keep_step(threaded_fit, monkeypatch):
+    """Whatever is released while a block is visited is visited before that one comes again."""
+    passes, visit = [], Worker._visit
+
+    def recording(worker, block):
+        while len(passes) == 0 and (worker.blocks[:, PLACE] == worker.home).any():
+            os.sched_yield()
+        passes.append(worker._pass_of(block))
+        visit(worker, block)
+
+    monkeypatch.setattr(Worker, "_visit", recording)
+    threaded_fit(n_passes=4, n_workers=1, n_blocks=6, evaluate_every=0)
+    assert passes == [n for n in range(4) for _ in range(6)]
 
 
 class Recorded(Observer):
