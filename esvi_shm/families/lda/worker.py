@@ -4,7 +4,7 @@ import importlib
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import product
 from types import ModuleType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -75,6 +75,9 @@ class Worker:
         )
         live = shared["pi"]
         pi = (shared["pi_snapshot"] if model.config.deterministic else live, live)
+        # By pass; a block may be a pass ahead of another.
+        self._of_pass: dict[int, dict[str, Any]] = {}
+        self._in_force: dict[str, Any] | None = None
         rule, lambda_ = self._rule_of_now(), shared["lambda_"]
         self.desk = sit_down(
             self.shard, self.gamma, lambda_, self.phi, pi, worker, rule, self.scratch
@@ -97,7 +100,7 @@ class Worker:
 
     @rule.setter
     def rule(self, rule: Rule) -> None:
-        self._rule, self._rule_pass = rule, -1
+        self._rule, self._in_force = rule, None
         set_rule(self.desk, rule)
 
     def visit(self, block: int, pass_: int, want_entropy: bool) -> None:
@@ -128,24 +131,30 @@ class Worker:
         topic_axis.visit(self.desk, topics)
 
     def _take_rule_of(self, pass_: int) -> None:
-        if pass_ == self._rule_pass:
+        if pass_ not in self._of_pass:
+            self._of_pass[pass_] = self._changes_of(pass_)
+        changes = self._of_pass[pass_]
+        if changes == self._in_force:
             return
-        schedule, before = self.model.schedule, self.rule
-        noise = schedule.noise(pass_)
-        fresh = {
+        power = self.rule.power
+        self.rule = self.rule._replace(**changes)
+        if self.rule.power != power:
+            self._set_prior()
+        self._in_force = changes
+
+    def _changes_of(self, pass_: int) -> dict[str, Any]:
+        """What of the rule changes from pass to pass."""
+        schedule, noise = self.model.schedule, self.model.schedule.noise(pass_)
+        is_margins = self.storage is margins
+        return {
             "cvb0": schedule.cvb0(pass_),
             "power": schedule.power(pass_),
             "noise": noise,
             "noise_key": visit_key(self.model.config.seed, pass_, self.worker) if noise else 0,
             "leave_out": schedule.leave_out(pass_),
             "relax": np.float32(schedule.relax(pass_)),
-            "tolerance": np.float32(schedule.tolerance(pass_) if self.storage is margins else 0.0),
+            "tolerance": np.float32(schedule.tolerance(pass_) if is_margins else 0.0),
         }
-        if any(getattr(before, name) != value for name, value in fresh.items()):
-            self.rule = before._replace(**fresh)
-            if self.rule.power != before.power:
-                self._set_prior()
-        self._rule_pass = pass_
 
     def _visit_active(self, block: int, want_entropy: bool) -> None:
         if self.lists is None:
