@@ -39,9 +39,10 @@ examples:
 Topics and results go to standard output, progress and warnings to standard error.
 
 Exit codes: 0 done, 1 failed, 2 bad input, 130 or 143 aborted: by Ctrl-C or SIGTERM before the fit
-begins, and by a second one in the fit or while it is saved. The first Ctrl-C, SIGTERM or SIGHUP in
-the fit ends it early, prints and saves what there is, and the exit code is 0: a warning, the last
-lines and `stopped` in summary.json say so.
+begins, and by a second one in the fit or while it is saved (not by the same again within 0.2
+seconds, as `timeout` sends it). The first Ctrl-C, SIGTERM or SIGHUP in the fit ends it early,
+prints and saves what there is, and the exit code is 0: a warning, the last lines and `stopped` in
+summary.json say so.
 """
 
 

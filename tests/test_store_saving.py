@@ -261,7 +261,8 @@ def test_a_burst_of_signals_leaves_nothing_half_saved(step, older, tmp_path, mon
     """The second one aborts, and those behind do not disturb the cleaning up."""
     if older:
         store.save(make_model(1.0), tmp_path / "m")
-    left = strike_at(step, [signal.SIGINT] * 5, monkeypatch)
+    numbers = [signal.SIGTERM, signal.SIGINT, *ASKING_TO_STOP]
+    left = strike_at(step, numbers, monkeypatch)
     remove, removals = shutil.rmtree, []
 
     def struck_too(*arguments, **options):
@@ -288,8 +289,8 @@ def test_a_swap_that_has_begun_is_finished_whatever_comes(tmp_path, monkeypatch)
 
     def struck(source, target):
         calls.append(source)
-        for _ in range(3):
-            signal.raise_signal(signal.SIGTERM)
+        for number in (signal.SIGTERM, *ASKING_TO_STOP):
+            signal.raise_signal(number)
         rename(source, target)
 
     monkeypatch.setattr(os, "rename", struck)
