@@ -9,7 +9,7 @@ import esvi_shm
 
 PACKAGE = Path(esvi_shm.__file__).parent
 FLOORS = [
-    {"errors", "config", "cache", "compile", "vector", "sparse", "mixture_options"},
+    {"errors", "config", "cache", "compile", "vector", "sparse", "frames", "mixture_options"},
     {"corpus", "points", "counter", "special"},
     {"shared"},
     {"families"},
