@@ -459,6 +459,9 @@ def _run(given: argparse.Namespace) -> None:
             return
         if given.out is not None and corpus.vocabulary is not None:
             store.check_words(corpus.vocabulary)
+        if given.out is not None and is_first:
+            n_rows = corpus.whole.n_documents + corpus.n_words
+            store.check_room(given.out, n_rows * config.n_topics * 4)
         about = held_out.describe() if held_out else None
 
         def model_of(result: "Result") -> FittedModel:
@@ -471,8 +474,9 @@ def _run(given: argparse.Namespace) -> None:
         # As in the fit: what there is is saved at the first signal, and printed.
         with Signals():
             model = model_of(result)
-            if given.out is not None:
-                store.save(model, given.out)
+            with command.told_all_the_same(lambda: _print_results(model, given.top_words)):
+                if given.out is not None:
+                    store.save(model, given.out)
         progress.log("summary", **model.summary)
     _print_results(model, given.top_words)
     if given.out is not None:

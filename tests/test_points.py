@@ -93,7 +93,7 @@ def test_files_that_are_not_what_their_name_says(tmp_path):
         read_points(tmp_path / "two.npz")
     with pytest.raises(CorpusError, match="No such file"):
         read_points(tmp_path / "none.npy")
-    with pytest.raises(CorpusError, match=r"x\.txt: .* must end in one of \.csv, \.mtx, \.npy, \.npz"):
+    with pytest.raises(CorpusError, match=r"must end in one of \.csv, \.mtx, \.npy, \.npz"):
         read_points(tmp_path / "x.txt")
 
 
