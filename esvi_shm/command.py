@@ -191,8 +191,10 @@ def whole_file(path: str) -> Iterator[BinaryIO]:
         os.umask(mask)
         os.chmod(aside, 0o666 & ~mask)
         os.replace(aside, path)
-    except BaseException:
+    except BaseException as error:
         os.unlink(aside)
+        if isinstance(error, OSError) and error.filename is None:
+            error.filename = path  # of a write nobody else says where it was to go
         raise
 
 

@@ -87,7 +87,7 @@ def test_a_failed_write_leaves_the_older_file(model, new, tmp_path, monkeypatch,
 
     monkeypatch.setattr(os, "fsync", full)
     assert infer.main([str(model), str(new), "--out", str(out), "--quiet"]) == 1
-    assert "No space left" in capsys.readouterr().err
+    assert f"No space left on device: '{out}'" in capsys.readouterr().err
     assert out.read_text() == "older"
     assert sorted(path.name for path in tmp_path.iterdir()) == ["new.txt", "theta.csv"]
 
