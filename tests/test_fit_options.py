@@ -130,6 +130,7 @@ def test_decisions_and_what_has_no_effect_are_one_line_each_on_standard_error(tm
         (["--inference", "x"], "--inference must be one of anneal, cvb0, vb, got 'x'"),
         (["--leave-out", "x"], "--leave-out must be one of none, pair, token, got 'x'"),
         (["--settle", "0"], "--settle must be at least 1, got 0"),
+        (["--settle", "1001"], "--settle must be at most 1000, got 1001"),
         (["--relax", "0.5"], "--relax must be at least 1 and less than 2, got 0.5"),
         (["--format", "x"], "--format must be one of"),
         (["--holdout", "1"], "--holdout as a share must lie in (0, 1), got 1.0"),
