@@ -2,6 +2,7 @@
 
 import argparse
 import re
+import sys
 
 from esvi_shm import command, evaluate, fit, gc, infer, launch, simulate
 
@@ -34,6 +35,9 @@ def _parser() -> argparse.ArgumentParser:
 def main(arguments: list[str] | None = None) -> int:
     """Print the commands, and return the exit code."""
     parser = _parser()
+    arguments = sys.argv[1:] if arguments is None else arguments
+    if arguments and arguments[0] in COMMANDS:
+        parser.error(f"the command is python -m esvi_shm.{arguments[0]}")
     given = parser.parse_args(arguments)
     return command.run("esvi_shm", lambda _: parser.print_help(), given, {})
 

@@ -22,6 +22,8 @@ from pathlib import Path
 
 #: Kernels of other versions of the sources are kept for so long after they were last used.
 KEEP_SECONDS = 30 * 24 * 3600
+#: Bytes that those of a few kinds of fit take; where there are fewer they go elsewhere.
+ROOM = 8 << 20
 
 
 def _source_digest() -> str:
@@ -45,9 +47,13 @@ def open_folder() -> str:
     is_new = not folder.exists()
     try:
         _make_and_lock(folder)
-        with tempfile.TemporaryFile(dir=folder):
-            pass
+        with tempfile.TemporaryFile(dir=folder) as file:
+            if is_new:
+                os.posix_fallocate(file.fileno(), 0, ROOM)
     except OSError:
+        if is_new:  # else it would not be new to the workers
+            with contextlib.suppress(OSError):
+                folder.rmdir()
         # Named by user and digest, so that the parent and its workers agree on it; private.
         folder = Path(tempfile.gettempdir()) / f"esvi_shm-{os.getuid()}-{digest}"
         with contextlib.suppress(OSError):

@@ -160,6 +160,18 @@ def keep(
 
 
 @contextlib.contextmanager
+def told_all_the_same(tell: Callable[[], None]) -> Iterator[None]:
+    """Where a model cannot be saved after all, tell what was found: it took long."""
+    from esvi_shm.errors import ModelError
+
+    try:
+        yield
+    except (ModelError, OSError):
+        tell()
+        raise
+
+
+@contextlib.contextmanager
 def whole_file(path: str) -> Iterator[BinaryIO]:
     """A file to write that is there whole or not at all, and in place of an older one.
 
@@ -179,8 +191,10 @@ def whole_file(path: str) -> Iterator[BinaryIO]:
         os.umask(mask)
         os.chmod(aside, 0o666 & ~mask)
         os.replace(aside, path)
-    except BaseException:
+    except BaseException as error:
         os.unlink(aside)
+        if isinstance(error, OSError) and error.filename is None:
+            error.filename = path  # of a write nobody else says where it was to go
         raise
 
 

@@ -22,6 +22,8 @@ Prior = float | np.ndarray
 LEAST_PRIOR, MOST_PRIOR = 1e-6, 1e6
 #: More documents for a topic are the corpus.
 MOST_SEED_DOCUMENTS = 1000
+#: Each time all words are gone through: what is a slip would never end.
+MOST_SETTLE = 1000
 
 
 def _whole(name: str, value: Any, least: int) -> None:
@@ -330,9 +332,9 @@ class FitConfig:
         _number("noise", self.noise, "between 0 and 10", lambda x: 0 <= x <= 10)
         if self.seed_documents is not None:
             _whole("seed_documents", self.seed_documents, 1)
-            if self.seed_documents > MOST_SEED_DOCUMENTS:
-                rule = f"must be at most {MOST_SEED_DOCUMENTS}"
-                raise ParameterError("seed_documents", rule, self.seed_documents)
+        for name, most in (("seed_documents", MOST_SEED_DOCUMENTS), ("settle", MOST_SETTLE)):
+            if (getattr(self, name) or 0) > most:
+                raise ParameterError(name, f"must be at most {most}", getattr(self, name))
         if not isinstance(self.start_from, GivenTopics | None):
             raise ParameterError("start_from", "must be GivenTopics", self.start_from)
         if self.max_memory is not None:

@@ -26,7 +26,8 @@ class ParameterError(InputError):
     """
 
     def __init__(self, name: str, rule: str, value: object) -> None:
-        super().__init__(f"{name} {rule}, got {value!r}")
+        shape = getattr(value, "shape", ())  # the numbers of an array would take many lines
+        super().__init__(f"{name} {rule}, got {f'shape {shape}' if shape else repr(value)}")
         self.name, self.rule, self.value = name, rule, value
 
     def renamed(self, name: str) -> "ParameterError":

@@ -39,9 +39,10 @@ examples:
 Topics and results go to standard output, progress and warnings to standard error.
 
 Exit codes: 0 done, 1 failed, 2 bad input, 130 or 143 aborted: by Ctrl-C or SIGTERM before the fit
-begins, and by a second one in the fit or while it is saved. The first Ctrl-C, SIGTERM or SIGHUP in
-the fit ends it early, prints and saves what there is, and the exit code is 0: a warning, the last
-lines and `stopped` in summary.json say so.
+begins, and by a second one in the fit or while it is saved (not by the same again within 0.2
+seconds, as `timeout` sends it). The first Ctrl-C, SIGTERM or SIGHUP in the fit ends it early,
+prints and saves what there is, and the exit code is 0: a warning, the last lines and `stopped` in
+summary.json say so.
 """
 
 
@@ -458,6 +459,9 @@ def _run(given: argparse.Namespace) -> None:
             return
         if given.out is not None and corpus.vocabulary is not None:
             store.check_words(corpus.vocabulary)
+        if given.out is not None and is_first:
+            n_rows = corpus.whole.n_documents + corpus.n_words
+            store.check_room(given.out, n_rows * config.n_topics * 4)
         about = held_out.describe() if held_out else None
 
         def model_of(result: "Result") -> FittedModel:
@@ -470,8 +474,9 @@ def _run(given: argparse.Namespace) -> None:
         # As in the fit: what there is is saved at the first signal, and printed.
         with Signals():
             model = model_of(result)
-            if given.out is not None:
-                store.save(model, given.out)
+            with command.told_all_the_same(lambda: _print_results(model, given.top_words)):
+                if given.out is not None:
+                    store.save(model, given.out)
         progress.log("summary", **model.summary)
     _print_results(model, given.top_words)
     if given.out is not None:

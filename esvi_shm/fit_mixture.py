@@ -100,7 +100,7 @@ def _array(name: str, text: str | None) -> Any:
 
 def run(given: argparse.Namespace) -> None:
     """Fit a mixture as the options say."""
-    from esvi_shm import store
+    from esvi_shm import families, store
     from esvi_shm.config import FitConfig
     from esvi_shm.mixture import FittedMixture
     from esvi_shm.mixture_holdout import set_aside
@@ -157,6 +157,10 @@ def run(given: argparse.Namespace) -> None:
             if is_first:
                 print(memory.describe(layout))
             return
+        if given.out is not None and is_first:
+            made: Any = families.find(config.family)
+            n_statistics, _ = made.kind.size_of(points.n_features, options)
+            store.check_room(given.out, 4 * n_points + 8 * (1 + n_statistics) * config.n_topics)
         about = held_out.describe() if held_out else None
 
         def model_of(result: "Result") -> FittedMixture:
@@ -168,8 +172,9 @@ def run(given: argparse.Namespace) -> None:
             return
         with Signals():  # what there is is saved at the first signal, and printed
             model = model_of(result)
-            if given.out is not None:
-                store.save(model, given.out)
+            with command.told_all_the_same(lambda: _print_results(model, given.top_words > 0)):
+                if given.out is not None:
+                    store.save(model, given.out)
         progress.log("summary", **model.summary)
     _print_results(model, given.top_words > 0)
     if given.out is not None:

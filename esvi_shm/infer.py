@@ -129,7 +129,8 @@ def _run(given: argparse.Namespace) -> None:
         f"{len(theta):,} documents, {corpus.n_tokens - unknown:,} tokens of known words, "
         f"{unknown:,} tokens of {aligned.outside_words:,} unknown ones"
     )
-    print(f"{theta.shape[1]} topics, {seconds:.2f} s of inference, saved in {given.out}")
+    included = " (with compiling)" if progress.has_compiled else ""
+    print(f"{theta.shape[1]} topics, {seconds:.2f} s of inference{included}, saved in {given.out}")
 
 
 def main(arguments: list[str] | None = None) -> int:

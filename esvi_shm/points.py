@@ -5,6 +5,7 @@ neither changed nor copied where they can be used as they are.
 """
 
 import hashlib
+import logging
 import os
 import warnings
 import zipfile
@@ -14,7 +15,13 @@ from typing import Any
 
 import numpy as np
 
-from esvi_shm.errors import CorpusError, ParameterError
+from esvi_shm import frames
+from esvi_shm.errors import CorpusError
+
+#: Columns whose names are told.
+MOST_NAMES = 20
+
+_log = logging.getLogger(__name__)
 
 #: What numpy and scipy raise of a file that is another one, cut, or lies about its sizes.
 _DAMAGED = (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile, TypeError, MemoryError)
@@ -109,11 +116,11 @@ class Points:
 
 
 def as_points(given: Any, name: str | None = None) -> Points:
-    """Points of an array, a sparse matrix, lists of numbers, or a path; checked.
+    """Points of an array, a sparse matrix, a data frame, lists of numbers, or a path; checked.
 
     Parameters
     ----------
-    given : Points, array-like of shape (N, D), sparse matrix, or path
+    given : Points, array-like or data frame of shape (N, D), sparse matrix, or path
     name : str, optional
         What messages call them.
 
@@ -126,6 +133,9 @@ def as_points(given: Any, name: str | None = None) -> Points:
         return given
     if isinstance(given, str | os.PathLike):
         return read_points(given)
+    if frames.is_frame(given):
+        name = name or type(given).__name__
+        given = frames.matrix_of(given)
     name = name or "points"
     if hasattr(given, "tocsr"):
         return _sparse(given, name)
@@ -206,16 +216,14 @@ def read_points(path: str | os.PathLike[str]) -> Points:
     Raises
     ------
     CorpusError
-        Where the file is missing, damaged, or not what its name says.
-    ParameterError
-        For another name.
+        Where the file is missing, damaged, or not what its name says, or has another name.
     """
     path = Path(path)
     readers = {".npy": _read_npy, ".npz": _read_npz, ".csv": _read_csv, ".mtx": _read_mtx}
     reader = readers.get(path.suffix.lower())
     if reader is None:
-        rule = f"must end in one of {', '.join(sorted(readers))}"
-        raise ParameterError("points", rule, str(path))
+        rule = f"a file of points must end in one of {', '.join(sorted(readers))}"
+        raise CorpusError(path, rule)
     try:
         with open(path, "rb") as file:
             found = reader(file)
@@ -256,6 +264,10 @@ def _read_csv(file: Any) -> Any:
         file.seek(begins)
     elif numbers:  # a point with a wrong field must not go for a line of names
         raise ValueError("line 1 must be names or numbers, not some of both")
+    else:  # among them may be a label, which nobody wants for a feature
+        names = ", ".join(cell.strip() for cell in cells[:MOST_NAMES])
+        more = ", ..." if len(cells) > MOST_NAMES else ""
+        _log.info("%s: every column is a feature: %s%s", file.name, names, more)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # of no points, which is refused
         # No comments: what a stray mark cuts off would be lost unseen.

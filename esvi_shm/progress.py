@@ -47,6 +47,7 @@ class Progress(Observer):
         self.terminal = sys.stderr.isatty() and not quiet
         self.n_tokens, self.unit = 1.0, "token"
         self.began = time.perf_counter()
+        self.has_compiled = False
         self._bar: Any = None
         self._log = None if log_json is None else _opened(log_json)
         self._open = contextlib.ExitStack()
@@ -156,8 +157,9 @@ class Progress(Observer):
                 log.close()
 
     def _compiling(self) -> None:
+        self.has_compiled = True
         self.log("stage", name="compiling")
-        self.say("compiling kernels (once for each kind of fit, up to half a minute)")
+        self.say("compiling kernels (once for each kind of fit, up to a minute)")
 
     def __enter__(self) -> "Progress":
         # Wherever it is needed first: a reader has kernels too.

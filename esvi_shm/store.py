@@ -37,6 +37,7 @@ from esvi_shm.mixture import FittedMixture
 from esvi_shm.model import FittedModel
 from esvi_shm.parameters import Parameters
 from esvi_shm.runtime.signals import finishing
+from esvi_shm.shared.preflight import free_space
 
 FORMAT_VERSION = 1
 MANIFEST = "manifest.json"
@@ -83,6 +84,24 @@ def check_target(folder: str | os.PathLike[str]) -> Path:
     except OSError as error:
         raise ModelError(f"{target}: cannot write in {parent}: {error.strerror}") from None
     return target
+
+
+def check_room(folder: str | os.PathLike[str], n_bytes: int) -> None:
+    """Refuse a place that is too full for the arrays of a model, before it is fitted.
+
+    An older one there is removed only when the new one is whole.
+
+    Raises
+    ------
+    ModelError
+    """
+    parent = Path(folder).absolute().parent
+    while not parent.exists():
+        parent = parent.parent
+    free = free_space(parent)
+    if n_bytes > free:
+        rule = f"the model takes about {n_bytes / 2**20:,.1f} MiB, {free / 2**20:,.1f} MiB are free"
+        raise ModelError(f"{folder}: {rule} in {parent}")
 
 
 def _nameable(folder: str | os.PathLike[str]) -> Path:
@@ -144,10 +163,12 @@ def save(model: FittedModel | FittedMixture, folder: str | os.PathLike[str]) -> 
             if target.exists():
                 os.rename(target, old)
             os.rename(fresh, target)
-        except BaseException:
+        except BaseException as error:
             if old.exists() and not target.exists():
                 os.rename(old, target)
             shutil.rmtree(fresh, ignore_errors=True)
+            if isinstance(error, OSError) and error.filename is None:
+                error.filename = str(target)  # of a write nobody else says where it was to go
             raise
         _sync_folder(target.parent)
         shutil.rmtree(old, ignore_errors=True)

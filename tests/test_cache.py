@@ -103,6 +103,21 @@ def test_a_folder_removed_before_it_is_locked_is_made_anew(home, monkeypatch):
     assert cache.remove_other_versions() == []  # the new one is held
 
 
+def test_where_the_user_s_cache_has_no_room_all_processes_go_elsewhere(home, tmp_path, monkeypatch):
+    allocate = os.posix_fallocate
+    with monkeypatch.context() as patched:
+        patched.setattr(
+            os, "posix_fallocate", lambda *_: (_ for _ in ()).throw(OSError(28, "disk full"))
+        )
+        folders = {cache.open_folder() for _ in range(2)}
+    assert {Path(folder).parent for folder in folders} == {tmp_path / "tmp"} and len(folders) == 1
+    asked = []
+    monkeypatch.setattr(os, "posix_fallocate", lambda *a: asked.append(a) or allocate(*a))
+    there = {cache.open_folder() for _ in range(2)}  # the second one has kernels, and needs no more
+    assert {Path(folder).parent for folder in there} == {home} and len(there) == len(asked) == 1
+    assert os.listdir(*there) == []
+
+
 @pytest.mark.parametrize("trap", [None, "a link", "a file"])
 def test_where_the_user_s_cache_cannot_be_written(trap, home, tmp_path):
     home.parent.mkdir()

@@ -9,11 +9,18 @@ import subprocess
 import sys
 from dataclasses import fields
 
+import numpy as np
 import pytest
 
 from esvi_shm import command
 from esvi_shm.corpus import ReadOptions
 from esvi_shm.errors import CorpusError, EsviError, Interrupted, ParameterError, ParameterName
+
+
+def test_an_array_is_told_by_its_shape():
+    """Its numbers would take many lines."""
+    assert str(ParameterError("means", "is odd", np.eye(3))) == "means is odd, got shape (3, 3)"
+    assert str(ParameterError("tol", "is odd", np.float64(3).item())) == "tol is odd, got 3.0"
 
 
 def end(error: BaseException | None, capsys) -> tuple[int, str]:

@@ -1,6 +1,7 @@
 """Options of ``python -m esvi_shm.fit``: what they set, and what is refused."""
 
 import functools
+import os
 import re
 from pathlib import Path
 
@@ -129,6 +130,7 @@ def test_decisions_and_what_has_no_effect_are_one_line_each_on_standard_error(tm
         (["--inference", "x"], "--inference must be one of anneal, cvb0, vb, got 'x'"),
         (["--leave-out", "x"], "--leave-out must be one of none, pair, token, got 'x'"),
         (["--settle", "0"], "--settle must be at least 1, got 0"),
+        (["--settle", "1001"], "--settle must be at most 1000, got 1001"),
         (["--relax", "0.5"], "--relax must be at least 1 and less than 2, got 0.5"),
         (["--format", "x"], "--format must be one of"),
         (["--holdout", "1"], "--holdout as a share must lie in (0, 1), got 1.0"),
@@ -140,7 +142,6 @@ def test_decisions_and_what_has_no_effect_are_one_line_each_on_standard_error(tm
         (["--deterministic", "--route", "random"], "--route must be lap or ring"),
         (["--stop-words", "english"], "--stop-words"),
         (["--min-df", "2"], "--min-df"),
-        (["--topics", "2000000000"], "not enough memory"),
         (["--max-memory", "8X"], "--max-memory must be a whole number of bytes from 1 on, or a "),
         (["--max-memory", "1M"], "--max-memory must be at least "),
         (["--scratch", "nowhere"], "--scratch must be a folder that exists, got 'nowhere'"),
@@ -286,3 +287,32 @@ def test_a_model_that_cannot_be_saved_on_the_way_does_not_end_the_fit(
     assert n_saved == [2, 4, 6, 7]
     assert "pass 4: the model cannot be saved, and the fit goes on: [Errno 28]" in caplog.text
     assert esvi_shm.load(out).summary["stopped"] == "passes"
+
+
+def test_more_topics_than_there_is_memory_for_are_refused(tmp_path, capsys):
+    assert fit.main([write_uci(tmp_path), "--topics", "2000000000"]) == 2
+    assert "not enough memory" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("family", ["lda", "gaussian"])
+def test_a_full_disk_is_refused_before_the_fit_and_after_it_leaves_the_results(
+    family, tmp_path, monkeypatch, capsys, threads
+):
+    corpus, out = write_uci(tmp_path), tmp_path / "model"
+    if family != "lda":
+        corpus = str(tmp_path / "points.npy")
+        np.save(corpus, np.random.default_rng(0).normal(size=(40, 2)))
+    arguments = [corpus, "--family", family, "--topics", "3", "--workers", "1", "--passes", "2"]
+    arguments += ["--quiet", "--out", str(out)]
+    monkeypatch.setattr(os, "fsync", lambda _: (_ for _ in ()).throw(OSError(28, "disk full")))
+    assert fit.main(arguments) == 1
+    told = capsys.readouterr()
+    assert "(stopped by passes)" in told.out
+    assert told.err.endswith(f"error: [Errno 28] disk full: '{out}'\n")
+    room = {"lda": 4 * 3 * (60 + 40), "gaussian": 4 * 40 + 8 * 3 * (1 + 4)}[family]
+    for free, code in ((room - 1, 2), (room, 1)):
+        monkeypatch.setattr(store, "free_space", lambda _, free=free: free)
+        assert fit.main(arguments) == code
+        told = capsys.readouterr()
+        assert ("the model takes about 0.0 MiB" in told.err) == (told.out == "") == (code == 2)
+    assert not out.exists()

@@ -32,9 +32,13 @@ def _start_long_fit(tmp_path: Path, *options: str) -> tuple[subprocess.Popen, Pa
     raise AssertionError("the fit ended before its work was under way")
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGHUP])
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 def test_the_first_signal_saves_what_there_is(number, tmp_path):
     process, out = _start_long_fit(tmp_path)
+    if number == signal.SIGTERM:
+        os.kill(process.pid, number)  # as `timeout` does: to the process, and to all of them
+        while _pending(process.pid, number):
+            pass
     os.killpg(process.pid, number)  # as a terminal or a batch system does: to all of them
     stdout, stderr = process.communicate()
     assert process.returncode == 0, stderr
@@ -71,9 +75,9 @@ def test_a_burst_of_signals_in_the_passes_aborts_with_one_line(tmp_path):
     children = [int(pid) for pid in _children(process.pid) if _is_worker(pid)]
     for pid in children:
         os.kill(pid, signal.SIGSTOP)  # see above
-    for _ in range(6):
-        os.kill(process.pid, signal.SIGINT)
-        while _alive(process.pid) and _pending(process.pid, signal.SIGINT):
+    for number in [signal.SIGTERM] * 2 + [signal.SIGINT] * 4:
+        os.kill(process.pid, number)
+        while _alive(process.pid) and _pending(process.pid, number):
             pass
     _, stderr = process.communicate()
     # A shell says 130 of both; the second is for one in the moment before the interpreter ends.

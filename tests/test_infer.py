@@ -3,11 +3,13 @@
 import os
 from pathlib import Path
 
+import numba
 import numpy as np
 import pytest
 
 from esvi_shm import infer, store
 from esvi_shm.corpus import read_corpus
+from esvi_shm.model import FittedModel
 from tests import commands
 
 
@@ -49,6 +51,23 @@ def test_csv_holds_the_same_numbers(model, new, tmp_path, capsys):
     np.testing.assert_array_equal(rows[:, 1:].astype(np.float32), np.load(tmp_path / "theta.npy"))
 
 
+def test_seconds_that_went_into_compiling_are_not_taken_for_those_of_inference(
+    model, new, tmp_path, monkeypatch, capsys
+):
+    transform = FittedModel.transform
+
+    def compiling(*arguments, **options):
+        numba.njit(lambda x: x + 1)(1)
+        return transform(*arguments, **options)
+
+    arguments = [str(model), str(new), "--out", str(tmp_path / "theta.npy"), "--quiet"]
+    assert infer.main(arguments) == infer.main(arguments) == 0
+    assert capsys.readouterr().out.splitlines()[-1].count("s of inference, saved in") == 1
+    monkeypatch.setattr(FittedModel, "transform", compiling)
+    assert infer.main(arguments) == 0
+    assert "s of inference (with compiling), saved in" in capsys.readouterr().out
+
+
 def test_steps_and_tolerance_are_honoured(model, new, tmp_path):
     out = tmp_path / "theta.npy"
     found = []
@@ -68,7 +87,7 @@ def test_a_failed_write_leaves_the_older_file(model, new, tmp_path, monkeypatch,
 
     monkeypatch.setattr(os, "fsync", full)
     assert infer.main([str(model), str(new), "--out", str(out), "--quiet"]) == 1
-    assert "No space left" in capsys.readouterr().err
+    assert f"No space left on device: '{out}'" in capsys.readouterr().err
     assert out.read_text() == "older"
     assert sorted(path.name for path in tmp_path.iterdir()) == ["new.txt", "theta.csv"]
 

@@ -1,6 +1,7 @@
 """The floors of the house: a module imports from floors below its own, or from its own room."""
 
 import ast
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -9,14 +10,14 @@ import esvi_shm
 
 PACKAGE = Path(esvi_shm.__file__).parent
 FLOORS = [
-    {"errors", "config", "cache", "compile", "vector", "sparse", "mixture_options"},
+    {"errors", "config", "cache", "compile", "vector", "sparse", "frames", "mixture_options"},
     {"corpus", "points", "counter", "special"},
     {"shared"},
     {"families"},
     {"runtime"},
     {"transports"},
     {
-        "parameters", "intervals", "summary", "model", "metrics", "estimators", "export", "store",
+        "parameters", "intervals", "summary", "model", "metrics", "estimators", "store",
         "progress", "command", "mixture", "mixture_store", "mixture_holdout",
         "mixture_estimator", "fit_mixture", "fit_nodes",
     },
@@ -58,6 +59,16 @@ def test_modules_import_from_below():
                     wrong.append(f"{path.relative_to(PACKAGE)} imports {name}")
     assert wrong == []
     assert looked_at > 100
+
+
+def test_the_readme_has_the_same_table():
+    told = [set() for _ in FLOORS]
+    text = (PACKAGE.parent / "README.md").read_text()
+    for floor, names in re.findall(r"^\| (\d) \| ([^|]*) \|", text, re.M):
+        told[int(floor)] |= set(re.findall(r"`(\w+)/?`", names))
+    assert told == FLOORS
+    rooms = {path.name.removesuffix(".py") for path in PACKAGE.iterdir() if path.name[0] != "_"}
+    assert rooms == set().union(*FLOORS)
 
 
 def test_modules_stay_small():

@@ -40,8 +40,12 @@ def test_from_the_shell_it_answers_at_once():
     assert done.stdout.startswith("usage: python -m esvi_shm.COMMAND [options]\n\ncommands:\n")
 
 
-def test_it_takes_no_arguments(capsys):
+@pytest.mark.parametrize(
+    ("argument", "says"),
+    [("fit", "the command is python -m esvi_shm.fit"), ("fitt", "unrecognized arguments: fitt")],
+)
+def test_it_takes_no_arguments(capsys, argument, says):
     with pytest.raises(SystemExit) as caught:
-        listing.main(["fit"])
+        listing.main([argument, "x.txt"])
     assert caught.value.code == 2
-    assert "unrecognized arguments: fit" in capsys.readouterr().err
+    assert says in capsys.readouterr().err

@@ -1,5 +1,6 @@
 """Points: what is taken, and what is refused with row and column."""
 
+import logging
 import warnings
 
 import numpy as np
@@ -7,8 +8,8 @@ import pytest
 import scipy.io
 import scipy.sparse
 
-from esvi_shm.errors import CorpusError, ParameterError
-from esvi_shm.points import as_points, read_points
+from esvi_shm.errors import CorpusError
+from esvi_shm.points import MOST_NAMES, as_points, read_points
 
 X = np.array([[1.0, 2.0], [0.0, 4.0], [5.0, 0.0]])
 
@@ -92,7 +93,7 @@ def test_files_that_are_not_what_their_name_says(tmp_path):
         read_points(tmp_path / "two.npz")
     with pytest.raises(CorpusError, match="No such file"):
         read_points(tmp_path / "none.npy")
-    with pytest.raises(ParameterError, match=r"must end in one of \.csv, \.mtx, \.npy, \.npz"):
+    with pytest.raises(CorpusError, match=r"must end in one of \.csv, \.mtx, \.npy, \.npz"):
         read_points(tmp_path / "x.txt")
 
 
@@ -100,6 +101,21 @@ def test_files_that_are_not_what_their_name_says(tmp_path):
 def test_a_csv_of_other_programs_loses_no_point(text, tmp_path):
     (tmp_path / "x.csv").write_bytes(text.encode())
     assert read_points(tmp_path / "x.csv").values.tolist() == [[5.0], [6.0]]
+
+
+@pytest.mark.parametrize("n_columns", [3, MOST_NAMES, MOST_NAMES + 1])
+def test_a_csv_with_names_says_what_its_features_are(n_columns, tmp_path, caplog):
+    """A label among them is one, too."""
+    caplog.set_level(logging.INFO)
+    names = [f"size {i}" for i in range(n_columns - 1)]
+    path = tmp_path / "x.csv"
+    path.write_text(",".join(["class", *names]) + "\r\n" + ",".join(["1"] * n_columns) + "\r\n")
+    assert read_points(path).n_features == n_columns
+    told = ", ".join((["class", *names])[:MOST_NAMES]) + ", ..." * (n_columns > MOST_NAMES)
+    assert caplog.messages == [f"{path}: every column is a feature: {told}"]
+    path.write_text("1,2\n3,4\n")
+    read_points(path)
+    assert len(caplog.messages) == 1
 
 
 @pytest.mark.parametrize("text", ["1,2\n#3,4\n5,6\n", "1,2\n3,4#5\n"])

@@ -236,10 +236,19 @@ def test_a_new_model_without_its_manifest_does_not_count(tmp_path):
 def test_a_full_disk_leaves_the_older_model(tmp_path, monkeypatch):
     store.save(make_model(1.0), tmp_path / "m")
     monkeypatch.setattr(os, "fsync", lambda _: (_ for _ in ()).throw(OSError(28, "disk full")))
-    with pytest.raises(OSError, match="disk full"):
+    with pytest.raises(OSError, match=rf"disk full: '{tmp_path}/m'"):
         store.save(make_model(2.0), tmp_path / "m")
     assert os.listdir(tmp_path) == ["m"]
     assert value_of(tmp_path / "m") == 1.0
+
+
+def test_a_place_that_is_too_full_is_refused(tmp_path, monkeypatch):
+    asked = []
+    monkeypatch.setattr(store, "free_space", lambda folder: asked.append(folder) or 2**20)
+    store.check_room(tmp_path / "deep" / "m", 2**20)
+    with pytest.raises(ModelError, match=r"takes about 2\.0 MiB, 1\.0 MiB are free in /"):
+        store.check_room(tmp_path / "deep" / "m", 2**21)
+    assert asked == [tmp_path] * 2
 
 
 @pytest.mark.usefixtures("signals_interrupt")
@@ -261,7 +270,8 @@ def test_a_burst_of_signals_leaves_nothing_half_saved(step, older, tmp_path, mon
     """The second one aborts, and those behind do not disturb the cleaning up."""
     if older:
         store.save(make_model(1.0), tmp_path / "m")
-    left = strike_at(step, [signal.SIGINT] * 5, monkeypatch)
+    numbers = [signal.SIGTERM, signal.SIGINT, *ASKING_TO_STOP]
+    left = strike_at(step, numbers, monkeypatch)
     remove, removals = shutil.rmtree, []
 
     def struck_too(*arguments, **options):
@@ -288,8 +298,8 @@ def test_a_swap_that_has_begun_is_finished_whatever_comes(tmp_path, monkeypatch)
 
     def struck(source, target):
         calls.append(source)
-        for _ in range(3):
-            signal.raise_signal(signal.SIGTERM)
+        for number in (signal.SIGTERM, *ASKING_TO_STOP):
+            signal.raise_signal(number)
         rename(source, target)
 
     monkeypatch.setattr(os, "rename", struck)

@@ -27,6 +27,8 @@ def compress(matrix: Any, name: str) -> tuple[Arrays, int]:
     import scipy.sparse
 
     sparse = scipy.sparse.issparse(matrix)
+    if np.ma.is_masked(matrix):
+        raise CorpusError(name, "must have no masked counts: fill them in")
     if not sparse:
         matrix = np.asarray(matrix)
     if matrix.ndim != 2:

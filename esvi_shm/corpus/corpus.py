@@ -16,6 +16,7 @@ from typing import Any, ClassVar, Self
 
 import numpy as np
 
+from esvi_shm import frames
 from esvi_shm.errors import CorpusError
 
 #: Sums over documents and words must be numbers in float32, and their squares not matter.
@@ -362,13 +363,10 @@ def as_corpus(x: Any, may_be_empty: bool = False) -> Corpus:
 
     if scipy.sparse.issparse(x):
         return kind.from_sparse(x)
-    if hasattr(x, "columns") and hasattr(x, "to_numpy"):
+    if frames.is_frame(x):
         names = list(x.columns)
-        # pandas: only where all columns are sparse, or there is none.
-        is_sparse = bool(names) and hasattr(x, "sparse")
-        matrix = x.sparse.to_coo() if is_sparse else x.to_numpy()
         words = names if all(isinstance(name, str) for name in names) else None
-        return kind.from_sparse(matrix, words, type(x).__name__)
+        return kind.from_sparse(frames.matrix_of(x), words, type(x).__name__)
     if hasattr(x, "to_list"):
         return kind.from_tokens(x.to_list(), type(x).__name__)
     raise CorpusError(

@@ -70,6 +70,11 @@ def align(corpus: Corpus, words: Sequence[str], may_be_empty: bool = False) -> A
         used, at = np.unique(corpus.indices, return_inverse=True)
         names = tuple(corpus.word(v) for v in used.tolist())
     number = {word: v for v, word in reversed(list(enumerate(words)))}
+    if len(number) < len(words):
+        _log.warning(
+            "%s: %d words of the model are called like one before them, to which all tokens of "
+            "that name go", corpus.name, len(words) - len(number),
+        )  # fmt: skip
     number_of = np.array([number.get(name, -1) for name in names], dtype=np.int64)
     if not (number_of >= 0).any():
         if (corpus.vocabulary is None) != numbered and corpus.n_words:

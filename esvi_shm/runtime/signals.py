@@ -4,9 +4,10 @@
     Signals(at_once=True)    around a command: the first raises KeyboardInterrupt
     finishing()              what is inside is finished first, then the signal does what it does
 
-They nest; the innermost has the word. Once one has raised, what follows within a second (a key
-held down, a batch system that sends to all) is the same request: an exception more, out of the
-middle of the cleaning up, would leave something behind.
+They nest; the innermost has the word. The same signal within a fifth of a second is the same
+request: `timeout` sends one to the process and one to its group. Once one has raised, so is all
+that follows within a second (a key held down, a batch system that sends to all): an exception
+more, out of the middle of the cleaning up, would leave something behind.
 """
 
 import contextlib
@@ -16,13 +17,15 @@ import threading
 import time
 from collections.abc import Iterator
 from types import FrameType
-from typing import Any
+from typing import Any, ClassVar
 
 from esvi_shm.errors import Interrupted
 
 #: Signals that ask the main process to stop; workers leave them to it.
 ASKING_TO_STOP = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
+#: Seconds in which a signal that comes again is the same request; a hand takes longer.
+SAME = 0.2
 #: Seconds in which signals belong to the one that has raised.
 BURST = 1.0
 #: Seconds until a signal that came at a bad moment is tried again.
@@ -49,6 +52,7 @@ class Signals:
     # Handlers belong to the process, and so does what the contexts know of each other.
     _depth = 0
     _raised = -BURST
+    _asked: ClassVar[dict[int, float]] = {}  # when each signal was last a request
 
     def __init__(self, at_once: bool = False) -> None:
         self.received: signal.Signals | None = None
@@ -59,8 +63,10 @@ class Signals:
         self._told_before: Any = None
 
     def _handle(self, number: int, frame: FrameType | None) -> None:
-        if time.monotonic() - Signals._raised < BURST:
+        now = time.monotonic()
+        if now - Signals._raised < BURST or now - Signals._asked.get(number, -SAME) < SAME:
             return
+        Signals._asked[number] = now
         first = self.received is None
         self.received = self.received or signal.Signals(number)
         if self._at_once:
@@ -102,6 +108,7 @@ class Signals:
             return self
         if Signals._depth == 0:
             Signals._raised = -BURST
+            Signals._asked.clear()
         Signals._depth += 1
         for number in ASKING_TO_STOP:
             # A signal that is ignored (nohup) stays ignored.
@@ -130,4 +137,5 @@ def finishing() -> Iterator[Signals]:
     with Signals() as signals:
         yield signals
     if signals.received is not None:
+        Signals._asked.clear()  # what comes now is not its twin but itself
         signal.raise_signal(signals.received)

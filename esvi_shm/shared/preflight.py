@@ -30,7 +30,7 @@ _log = logging.getLogger(__name__)
 
 
 def free_space(folder: str | os.PathLike[str]) -> int:
-    """Return the free bytes of a file system; 0 if the folder is not there.
+    """Return the free bytes of a file system; 0 where nothing can be written in the folder.
 
     Examples
     --------
@@ -41,13 +41,15 @@ def free_space(folder: str | os.PathLike[str]) -> int:
         found = os.statvfs(folder)
     except OSError:
         return 0
+    if not os.access(folder, os.W_OK | os.X_OK):  # of a file system that is read-only, too
+        return 0
     if found.f_blocks == 0:  # a tmpfs mounted with size=0 has no limit of its own
         return UNLIMITED
     return found.f_bavail * found.f_frsize
 
 
 def free_shared_memory() -> int:
-    """Return the free bytes of /dev/shm; 0 if there is none."""
+    """Return the free bytes of /dev/shm; 0 if there is none, or it is read-only."""
     return free_space(SHARED_FOLDER)
 
 

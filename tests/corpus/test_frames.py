@@ -3,9 +3,11 @@
 import numpy as np
 import pandas as pd
 import pytest
+import scipy.sparse
 
 from esvi_shm.corpus import Corpus, as_corpus
 from esvi_shm.errors import CorpusError
+from esvi_shm.points import as_points
 
 DENSE = np.array([[0, 2, 0, 1], [0, 0, 0, 0], [3, 0, 0, 0.5]])
 
@@ -21,6 +23,28 @@ def test_a_data_frame_names_its_words(is_sparse):
     assert as_corpus(frame.set_axis(range(DENSE.shape[1]), axis=1)).vocabulary is None
 
 
+def test_columns_of_any_types_of_numbers_are_taken():
+    frame = pd.DataFrame(DENSE, columns=[f"word {v}" for v in range(DENSE.shape[1])])
+    mixed = frame.astype({"word 0": "Int64", "word 1": np.uint8, "word 2": bool, "word 3": "f4"})
+    assert as_corpus(mixed).digest() == as_corpus(frame).digest()
+    np.testing.assert_array_equal(as_points(mixed).values, DENSE)
+
+
+def test_points_of_a_sparse_frame_stay_sparse_and_one_of_text_names_its_column():
+    frame = pd.DataFrame.sparse.from_spmatrix(scipy.sparse.csr_matrix(DENSE))
+    points = as_points(frame)
+    assert points.is_sparse
+    np.testing.assert_array_equal(points.values.toarray(), DENSE)
+    with pytest.raises(CorpusError, match=r"DataFrame: column 'kind' must hold numbers, got 'oak'"):
+        as_points(pd.DataFrame({"size": [1.0], "kind": ["oak"]}))
+
+
+def test_masked_counts_are_refused():
+    with pytest.raises(CorpusError, match="must have no masked counts"):
+        as_corpus(np.ma.masked_equal(DENSE, 3))
+    assert as_corpus(np.ma.masked_equal(DENSE, 9)).digest() == as_corpus(DENSE).digest()
+
+
 def test_a_series_holds_token_lists():
     assert as_corpus(pd.Series([["b", "a"], ["b"]])).vocabulary == ("a", "b")
 
@@ -28,7 +52,10 @@ def test_a_series_holds_token_lists():
 @pytest.mark.parametrize(
     ("given", "rule"),
     [
-        (pd.DataFrame({"text": ["the cat", "a dog"]}), "integers or floats"),
+        (pd.DataFrame({"text": ["the cat", "a dog"]}), "'text' must hold .*'the cat' in row 0"),
+        (pd.DataFrame({"a": [1, 2], "b": [3, "4"]}), "'b' must hold numbers, got '4' in row 1"),
+        (pd.DataFrame({"a": [1, None], "b": ["2", "3"]}).convert_dtypes(), "'a' .* <NA> in row 1"),
+        (pd.DataFrame({"a": [1], "b": pd.to_datetime(["2020"])}), "column 'b' must hold numbers"),
         (pd.DataFrame({"a": [1, -1]}), "got -1 at row 1, column 0"),
         (pd.DataFrame({"a": [1, None]}), "got nan at row 1"),
         (pd.DataFrame(index=range(3)), "at least one token"),

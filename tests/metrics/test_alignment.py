@@ -57,10 +57,11 @@ def test_the_same_vocabulary_costs_nothing():
     assert found.corpus.vocabulary == ("w0", "w1", "w2")
 
 
-def test_words_of_one_name_are_one_word():
+def test_words_of_one_name_are_one_word(caplog):
     corpus = Corpus.from_sparse(np.array([[2, 3, 1]]), ["tea", "tea", "milk"])
     found = align(corpus, ["rum", "milk", "tea", "tea"])
     assert found.corpus.as_sparse().toarray().tolist() == [[0, 1, 5, 0]]
+    assert "1 words of the model are called like one before them" in caplog.text
 
 
 def test_without_a_word_in_common_both_are_named():

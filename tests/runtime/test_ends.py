@@ -163,11 +163,12 @@ def test_a_signal_that_is_ignored_stays_ignored(threaded_fit):
 
 def test_the_second_signal_aborts(fit):
     def strike():
+        os.kill(os.getpid(), signal.SIGINT)
         os.kill(os.getpid(), signal.SIGTERM)
 
     handler = signal.getsignal(signal.SIGTERM)
     with pytest.raises(Interrupted) as caught:
-        fit(observer=Striking(lambda: (strike(), strike())), **ENDLESS)
+        fit(observer=Striking(strike), **ENDLESS)
     assert caught.value.exit_code == 128 + signal.SIGTERM
     assert signal.getsignal(signal.SIGTERM) == handler
     assert_nothing_left(fit)

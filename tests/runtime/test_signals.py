@@ -1,4 +1,4 @@
-"""Requests to stop: what each context makes of them, and that a burst of them is one."""
+"""Requests to stop: what each context makes of them, and which belong together."""
 
 import signal
 import sys
@@ -29,18 +29,80 @@ def handlers():
     assert Signals._depth == 0
 
 
-def burst(number=signal.SIGINT, times=5):
-    for _ in range(times):
-        signal.raise_signal(number)
+@pytest.fixture
+def clock(monkeypatch):
+    """What the handler takes for the time, in a list of one."""
+    now = [100.0]
+    monkeypatch.setattr(signals.time, "monotonic", lambda: now[0])
+    return now
+
+
+def burst(number=signal.SIGINT):
+    """More than one request at once, each of them sent more than once."""
+    for other in (number, number, *ASKING_TO_STOP, number):
+        signal.raise_signal(other)
 
 
 @pytest.mark.parametrize("number", ASKING_TO_STOP)
-def test_the_first_is_noted_and_the_second_raises(number):
+def test_the_first_is_noted_and_the_second_raises(number, clock):
     with pytest.raises(Interrupted) as caught, Signals() as asked:
         signal.raise_signal(number)
         assert asked.received == number
+        clock[0] += 1.01 * signals.SAME
         signal.raise_signal(number)
     assert caught.value.exit_code == 128 + number
+
+
+@pytest.mark.parametrize("number", ASKING_TO_STOP)
+def test_the_same_again_at_once_is_one_request(number, clock):
+    with Signals() as asked:
+        for _ in range(3):
+            signal.raise_signal(number)
+            clock[0] += 0.3 * signals.SAME
+    assert asked.received == number
+
+
+def test_another_signal_is_another_request(clock):
+    with pytest.raises(Interrupted) as caught, Signals():
+        signal.raise_signal(signal.SIGTERM)
+        signal.raise_signal(signal.SIGTERM)
+        signal.raise_signal(signal.SIGINT)
+    assert caught.value.exit_code == 128 + signal.SIGINT
+
+
+def test_a_key_held_down_is_a_second_request_in_the_end(clock):
+    """The window is that of the first: what repeats within it does not prolong it."""
+    times = 0
+    with pytest.raises(Interrupted), Signals():
+        while True:
+            signal.raise_signal(signal.SIGINT)
+            times += 1
+            clock[0] += 0.3 * signals.SAME
+    assert times == 4
+
+
+def test_the_same_again_is_one_request_when_the_next_context_has_the_word(clock, handlers):
+    """A fit ends early, and the other half of what `timeout` sends comes only now."""
+    with Signals(at_once=True):
+        with Signals() as asked:
+            signal.raise_signal(signal.SIGTERM)
+        signal.raise_signal(signal.SIGTERM)
+        with Signals() as saving:
+            signal.raise_signal(signal.SIGTERM)
+        clock[0] += 1.01 * signals.SAME
+        with pytest.raises(KeyboardInterrupt):
+            signal.raise_signal(signal.SIGTERM)
+    assert (asked.received, saving.received) == (signal.SIGTERM, None)
+    assert handlers == []
+
+
+def test_what_was_finished_first_is_then_a_request_to_the_context_around(clock):
+    with Signals() as around:
+        with finishing() as asked:
+            signal.raise_signal(signal.SIGTERM)
+            assert around.received is None
+        assert asked.received == around.received == signal.SIGTERM
+        signal.raise_signal(signal.SIGTERM)
 
 
 @pytest.mark.parametrize("number", ASKING_TO_STOP)
@@ -68,15 +130,13 @@ def test_a_burst_raises_once_through_all_contexts(at_once, handlers):
     assert handlers == []
 
 
-def test_a_request_after_a_burst_raises_again(monkeypatch):
-    now = [100.0]
-    monkeypatch.setattr(signals.time, "monotonic", lambda: now[0])
+def test_a_request_after_a_burst_raises_again(clock):
     with Signals(at_once=True):
         for _ in range(3):
             with pytest.raises(KeyboardInterrupt):
                 burst()
             burst()
-            now[0] += signals.BURST
+            clock[0] += signals.BURST
 
 
 def test_contexts_one_after_the_other_have_no_burst_in_common():

@@ -87,6 +87,8 @@ def test_a_file_system_without_a_limit(monkeypatch) -> None:
     fields = {"f_blocks": 0, "f_bavail": 0, "f_frsize": 4096}
     monkeypatch.setattr(os, "statvfs", lambda folder: type("Found", (), fields))
     assert free_space("/dev/shm") == UNLIMITED
+    monkeypatch.setattr(os, "access", lambda *_: False)  # where it is read-only
+    assert free_shared_memory() == 0
 
 
 @pytest.fixture

@@ -8,6 +8,7 @@ what it has decompressed when the file turns out to be cut, and with it the line
 import hashlib
 import os
 import zlib
+from codecs import BOM_UTF8
 from collections.abc import Iterator
 from pathlib import Path
 from types import TracebackType
@@ -67,9 +68,8 @@ def text_lines(path: Path, progress: Progress | None = None) -> Iterator[tuple[i
         for block in blocks:
             for raw in block.tobytes().split(b"\n")[:-1]:
                 number += 1
-                encoding = "utf-8-sig" if number == 1 else "utf-8"
                 try:
-                    yield number, raw.removesuffix(b"\r").decode(encoding)
+                    yield number, raw.removesuffix(b"\r").decode("utf-8")
                 except UnicodeDecodeError as error:
                     value = raw[error.start : error.end]
                     raise CorpusError(path, f"text must be UTF-8, got {value!r}", number) from None
@@ -79,8 +79,9 @@ class LineBlocks:
     """Iterate over a file in blocks of whole lines.
 
     A block is a uint8 array whose last byte is a newline, also where the file's last line has
-    none; it is overwritten by the next one. `line` is the number of the next line to be read:
-    `next_line` counts it up, and who iterates adds the lines of a block when done with it.
+    none; it is overwritten by the next one. A byte order mark is no part of the first. `line` is
+    the number of the next line to be read: `next_line` counts it up, and who iterates adds the
+    lines of a block when done with it.
     """
 
     def __init__(self, path: Path, progress: Progress | None = None, hashing: bool = False) -> None:
@@ -100,7 +101,7 @@ class LineBlocks:
         self._source = self._opened()
         self._buffer = np.empty(min(BLOCK_BYTES, max(self.size, 4096) * 8) + 1, dtype=np.uint8)
         self._start = self._stop = 0
-        self._ended = False
+        self._begun = self._ended = False
 
     def _opened(self) -> Any:
         return _Gunzip(self._file) if self.is_gzip else self._file
@@ -115,7 +116,7 @@ class LineBlocks:
         self._file.seek(0)
         self._source = self._opened()
         self._start = self._stop = 0
-        self._ended, self.line = False, 1
+        self._begun, self._ended, self.line = False, False, 1
         while self.line < line:
             self.next_line()
 
@@ -205,6 +206,10 @@ class LineBlocks:
                 self._hash.update(room[:n])
             self._stop += n
             room = room[n:]
+        if not self._begun:
+            self._begun = True
+            if self._buffer[: min(self._stop, len(BOM_UTF8))].tobytes() == BOM_UTF8:
+                self._start = len(BOM_UTF8)
         if self._progress is not None:
             self._progress(self._file.tell(), self.size)
         return self._stop > left

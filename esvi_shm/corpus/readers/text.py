@@ -1,4 +1,4 @@
-"""Plain text: a `.txt[.gz]` file with one document a line, or a folder of `.txt` files.
+"""Plain text: a `.txt[.gz]` file with one document a line, or a folder of `.txt` files by name.
 
 Words are counted by scikit-learn's `CountVectorizer`: in lower case, runs of letters, digits and
 underscores, two at least. An empty line is an empty document, so that document i stays line i.
@@ -57,6 +57,7 @@ def read_range(
     _warn_of(options.vocabulary, vocabulary or (), analyse)
     if options.stop_words != "english":
         _warn_of(options.stop_words, vectorizer.stop_words or (), analyse)
+    _tell_of_folders_in(path)
     documents = _Counted(path, progress)
     first, digest = 0, ""
     try:
@@ -188,6 +189,13 @@ def _warn_of(path: object, words: Collection[str], analyse: Callable[[str], list
 def _lines(path: Path, progress: Progress | None) -> Iterator[str]:
     for _, line in _files.text_lines(path, progress):
         yield line
+
+
+def _tell_of_folders_in(path: Path) -> None:
+    if path.is_dir():
+        inner = sorted(p.name for p in path.iterdir() if p.is_dir() and p.name[0] != ".")
+        if inner:
+            _log.info("%s: folders in it (such as %s) are not read", path, inner[0])
 
 
 def _folder(path: Path, progress: Progress | None) -> Iterator[str]:

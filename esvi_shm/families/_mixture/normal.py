@@ -118,7 +118,7 @@ class Spherical(_Gaussian):
     def features(self, x: np.ndarray) -> np.ndarray:
         out = np.empty((len(x), self.D + 1), self.dtype)
         out[:, : self.D] = x
-        np.einsum("nd,nd->n", x, x, out=out[:, self.D])
+        out[:, self.D] = np.einsum("nd,nd->n", x, x)
         return out
 
     def sparse_features(self, matrix: Any) -> Any:

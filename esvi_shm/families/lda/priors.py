@@ -224,7 +224,8 @@ def learn(
         value = sums[n_topics + LNB]
         if judge is not None:
             value = yield from ask(judge, whole, word_ids, trial)
-        return value, trial * by_topic / change
+        # Counts that are next to nothing say nothing of a prior.
+        return value, trial * by_topic / change if change > 0.0 else trial
 
     def measure_eta(trial: np.ndarray) -> Generator[str, bool, tuple[float, np.ndarray]]:
         shared["trial_eta"][:] = trial
@@ -234,7 +235,7 @@ def learn(
         value = sums[LNB] - lnb
         if judge is not None:
             value = yield from ask(judge, whole, word_ids, alpha, float(trial[0] - eta[0]))
-        return value, trial * sums[CHANGE] / (n_words * change)
+        return value, trial * sums[CHANGE] / (n_words * change) if change > 0.0 else trial
 
     # What has left a topic is to be 0, not what rounding left of it.
     pi = yield from sum_up(shared)

@@ -45,6 +45,19 @@ def test_the_same_corpus_from_every_file(form, name, tmp_path):
     assert calls and calls[-1] == (size, size)
 
 
+@pytest.mark.parametrize(("form", "name"), BY_LINE)
+def test_a_byte_order_mark_is_no_part_of_a_file(form, name, tmp_path):
+    """Editors of Windows write one, and ends of lines of their own."""
+    path, words = write(tmp_path, form, name, DENSE)
+    for file in tmp_path.iterdir():
+        is_zipped = file.name.endswith(".gz")
+        data = gzip.decompress(file.read_bytes()) if is_zipped else file.read_bytes()
+        data = b"\xef\xbb\xbf" + data.replace(b"\n", b"\r\n")
+        file.write_bytes(gzip.compress(data) if is_zipped else data)
+    corpus = read_corpus(path, options=ReadOptions(vocabulary=words))
+    assert corpus.digest() == Corpus.from_sparse(DENSE, WORDS).digest()
+
+
 @pytest.mark.parametrize("form", WRITERS)
 @settings(max_examples=25)
 @given(matrices(floats=True), st.booleans())

@@ -233,7 +233,7 @@ def test_an_empty_path_is_not_the_current_folder(tmp_path, monkeypatch):
             ReadOptions(**{name: ""})
 
 
-def test_text_options_and_folder(tmp_path):
+def test_text_options_and_folder(tmp_path, caplog):
     for name, text in [("b.txt", "Milk the\ntea"), ("a.txt", "tea milk jam"), ("c.md", "no")]:
         (tmp_path / name).write_text(text)
     corpus = read_corpus(tmp_path)
@@ -250,7 +250,13 @@ def test_text_options_and_folder(tmp_path):
     assert seen == [(12, 24), (24, 24)]
     english = ReadOptions(stop_words="english", max_vocabulary=2)
     assert read_corpus(tmp_path, options=english).vocabulary == ("milk", "tea")
+    caplog.set_level(logging.INFO)
+    (tmp_path / ".hidden").mkdir()
+    read_corpus(tmp_path)
+    assert not caplog.messages
     (tmp_path / "empty").mkdir()
+    read_corpus(tmp_path)
+    assert caplog.messages == [f"{tmp_path}: folders in it (such as empty) are not read"]
     with pytest.raises(CorpusError, match=r"must have \.txt files, has none"):
         read_corpus(tmp_path / "empty")
 

@@ -1,5 +1,7 @@
 """Learned priors: the sums they come from, the guard on every step, and what is recovered."""
 
+import warnings
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -210,6 +212,22 @@ def test_a_topic_that_nobody_uses_gets_the_least_prior():
     fit.run_pass()
     assert np.isfinite(fit.bound()).all()
     assert_sums_hold(fit, counts)
+
+
+@pytest.mark.parametrize("learn", ["alpha", "eta", "both"])
+@pytest.mark.parametrize("symmetric", [False, True])
+def test_counts_that_are_next_to_nothing_leave_the_priors_as_they_are(learn, symmetric):
+    """No digit of the sums that a step is a quotient of comes from them."""
+    if learn == "eta" and symmetric:
+        return
+    counts, _ = naive.simulate(20, 15, 2, 40, seed=3)
+    fit = play(counts * 1e-30, n_topics=3, learn_priors=learn, symmetric_alpha=symmetric)
+    before = [*map(np.copy, learned_of(fit))]
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        fit.rest(WHEN)
+    for prior, was in zip(learned_of(fit), before, strict=True):
+        np.testing.assert_array_equal(prior, was)
 
 
 @pytest.mark.parametrize("learn", ["alpha", "eta", "both"])
