@@ -182,10 +182,11 @@ class FitConfig:
         thirds of the passes, at most 25.
     settle : int or None
         How often a pass all workers together put what they found of a word into its parameters, at
-        least: each worker's documents take turns. None: once each.
+        least: each worker's documents take turns. None: once each; 4 with inference `cvb0` and at
+        most 50 passes, as `margins` and without `dense_passes`.
     relax : float or None
         Step of a word's expected counts from their last value to the new one, in the first five
-        sixths of cvb0's passes; above 1: over-relaxed. None: 1.
+        sixths of cvb0's passes; above 1: over-relaxed. None: 1, or 1.8 where `settle` is 4 then.
     refold_after : tuple of int
         Numbers of passes after which all documents are folded in afresh.
     noise : float

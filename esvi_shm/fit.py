@@ -119,18 +119,19 @@ def _parser() -> argparse.ArgumentParser:
         "--leave-out", metavar="NAME",
         help="what cvb0 takes out of the counts by which it places a word in a document: pair (all "
         "of its own tokens there), token (one of them), none (default: pair; cvb0 "
-        "with --relax: none in the first two thirds of the passes, at most 25)",
+        "with --relax above 1: none in the first two thirds of the passes, at most 25)",
     )  # fmt: skip
     model.add_argument(
         "--settle", type=int, metavar="N",
         help="how often a pass all workers together put what they found of a word into the topics, "
         "at least; more is fewer passes and, where words are rare, slower ones (default: "
-        "once each)",
+        "once each; cvb0 with at most 50 passes: 4)",
     )  # fmt: skip
     model.add_argument(
         "--relax", type=float, metavar="W",
         help="step of a word's counts towards their new value in the first five sixths of cvb0's "
-        "passes; above 1 and below 2 it goes further, for fewer passes (default: 1)",
+        "passes; above 1 and below 2 it goes further, for fewer passes (default: 1; cvb0 with at "
+        "most 50 passes: 1.8)",
     )  # fmt: skip
     model.add_argument(
         "--refold-after", type=_whole_numbers, default=(), metavar="N,N...",

@@ -243,6 +243,10 @@ def test_bad_names_are_refused_before_anything_is_allocated(threaded_fit, option
         ({"inference": "vb", "leave_out": "token"}, ["leave_out has no effect with inference vb"]),
         ({"inference": "vb", "relax": 1.5}, ["relax has no effect with inference vb"]),
         ({"storage": "full", "relax": 1.5}, ["relax has no effect with storage full"]),
+        (
+            {"inference": "cvb0", "dense_passes": 3, "relax": 1.5},
+            ["relax has no effect in the passes after dense_passes"],
+        ),
         ({"axis": "topics", "settle": 2}, ["settle has no effect with axis topics"]),
         ({"inference": "anneal", "relax": 1.5, "settle": 2, "leave_out": "pair"}, []),
         ({"inference": "anneal", "cvb0_passes": 6}, []),

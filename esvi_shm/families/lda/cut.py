@@ -27,6 +27,7 @@ from esvi_shm.corpus.shard import (
 )
 from esvi_shm.families import contract
 from esvi_shm.families.contract import Arrays
+from esvi_shm.families.lda.schedule import settle_and_relax
 from esvi_shm.shared.preflight import check_memory
 from esvi_shm.shared.table import ArraySpec
 
@@ -91,7 +92,7 @@ def choose_n_turns(config: FitConfig, n_workers: int) -> int:
     """
     if config.axis == "topics":
         return 1
-    return -(-(config.settle or 1) // n_workers)
+    return -(-settle_and_relax(config)[0] // n_workers)
 
 
 class Cut:

@@ -77,6 +77,9 @@ def without_effect(config: FitConfig) -> list[tuple[Any, ...]]:
             if getattr(config, name) in ("vb", "full", "topk"):
                 names = ParameterName("relax"), ParameterName(name)
                 found.append(("%s has no effect with %s %s", *names, getattr(config, name)))
+        if config.dense_passes is not None:
+            names = ParameterName("relax"), ParameterName("dense_passes")
+            found.append(("%s has no effect in the passes after %s", *names))
     if config.settle is not None and config.axis == "topics":
         names = ParameterName("settle"), ParameterName("axis")
         found.append(("%s has no effect with %s topics", *names))

@@ -49,6 +49,35 @@ CVB0_TOLERANCE = 1000.0
 #: AP 1% of its perplexity).
 RELAX_SHARE = 5 / 6
 PLAIN_SHARE, MOST_PLAIN_PASSES = 2 / 3, 25
+#: Inference `cvb0` with at most so many passes has words settle so often a pass and go so much
+#: further, where nothing else is asked for; with more passes its topics predict better without.
+FEW_PASSES, FEW_SETTLE, FEW_RELAX = 50, 4, 1.8
+
+
+def settle_and_relax(config: FitConfig) -> tuple[int, float]:
+    """How often a pass the words settle, and their step in the first passes.
+
+    Examples
+    --------
+    >>> settle_and_relax(FitConfig(inference="cvb0", n_passes=25))
+    (4, 1.8)
+    >>> settle_and_relax(FitConfig(inference="cvb0", n_passes=25, relax=1.0))
+    (4, 1.0)
+    >>> settle_and_relax(FitConfig(inference="cvb0", n_passes=100))
+    (1, 1.0)
+    """
+    is_few = (
+        config.inference == "cvb0"
+        and config.n_passes <= FEW_PASSES
+        and config.storage in (None, "margins")
+        and config.axis == "words"
+        and config.dense_passes is None
+    )
+    settle, relax = (FEW_SETTLE, FEW_RELAX) if is_few else (1, 1.0)
+    return (
+        settle if config.settle is None else config.settle,
+        relax if config.relax is None else config.relax,
+    )
 
 
 class Schedule:
@@ -88,7 +117,7 @@ class Schedule:
         all_cvb0 = config.inference == "cvb0"
         cvb0_passes = config.n_passes if all_cvb0 else self.cvb0_passes
         self.plain_passes = 0
-        self._relax = config.relax or 1.0
+        self._relax = settle_and_relax(config)[1]
         if all_cvb0 and self._relax > 1.0 and config.leave_out is None:
             self.plain_passes = min(int(PLAIN_SHARE * cvb0_passes), MOST_PLAIN_PASSES)
         self.relax_passes = 0
