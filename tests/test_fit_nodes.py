@@ -54,11 +54,13 @@ def is_whole(folder, corpus):
     return model
 
 
-def test_nodes_launched_here_make_one_model(tmp_path):
+@pytest.mark.parametrize("axis", ["words", "topics"])
+def test_nodes_launched_here_make_one_model(axis, tmp_path):
     path, out = write_uci(tmp_path), tmp_path / "model"
     ended = run(
         "launch", "--nodes", "2", "--", "fit", path, *SMALL, "--passes", "20", "--out", out,
         "--holdout", "0.2", "--learn-priors", "both", "--inference", "cvb0", "--top-words", "2",
+        "--axis", axis,
     )  # fmt: skip
     assert ended.returncode == 0, ended.stderr
     lines = ended.stdout.splitlines()
@@ -72,10 +74,11 @@ def test_nodes_launched_here_make_one_model(tmp_path):
     importlib.util.find_spec("mpi4py") is None or shutil.which("mpiexec") is None,
     reason="no mpi4py or no mpiexec: pip install 'esvi_shm[mpi-local]'",
 )
-def test_ranks_of_mpi_make_one_model(tmp_path):
+@pytest.mark.parametrize("more", [("--repair-after", "29"), ("--axis", "topics")], ids=" ".join)
+def test_ranks_of_mpi_make_one_model(more, tmp_path):
     path, out = write_uci(tmp_path), tmp_path / "model"
-    more = "--passes", "40", "--repair-after", "29", "--transport", "mpi", "--out", out
-    node = command("fit", path, *SMALL, *more)
+    same = "--passes", "40", "--transport", "mpi", "--out", out
+    node = command("fit", path, *SMALL, *same, *more)
     ended = subprocess.run(["mpiexec", "-n", "2", *node], capture_output=True, text=True)
     assert ended.returncode == 0, ended.stderr
     assert ended.stdout.count("3 topics, 40 passes") == 1

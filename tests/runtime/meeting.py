@@ -124,7 +124,7 @@ class Node:
         other = self.meeting.peers[to]
         of_others = sum(p.rows.contribution() for p in self.meeting.peers if p is not self)
         self.rows.set_others(of_others)
-        if self.n_nodes > 1 and "pi" in self.rows.shared:
+        if self.n_nodes > 1 and self.rows.model.contributes:
             assert (self.rows.shared["pi"][-1] == of_others).all()
         parcel = self._give(block)
         other.events.append((why, parcel))

@@ -92,8 +92,8 @@ class Model:
         "tidy",
         *repair.COMMANDS,
     )
-    tours = ("sweep", "last_sweep", "add_words", "bound_pairs", "find_excess")
-    travels = ("lambda_",)
+    tours: Sequence[str] = ("sweep", "last_sweep", "add_words", "bound_pairs", "find_excess")
+    travels: Sequence[str] = ("lambda_",)
     copied = False
     contributes = "pi"
     join = staticmethod(join)
@@ -118,13 +118,18 @@ class Model:
             return np.maximum(np.diff(n_pairs * parts // len(pairs)), min(n_pairs, 1))
         return pairs
 
-    def rows(self, arrays: Arrays, block: int) -> slice:
-        first, last = arrays["block_bounds"][block : block + 2].tolist()
-        return slice(first, last)
+    def rows(self, arrays: Arrays, block: int) -> Any:
+        if self.meets:
+            return slice(None), self._columns(block)
+        return cut.word_rows(arrays, block)
 
     def arrived(self, shared: Arrays, block: int) -> None:
         if "knows_live" in shared:  # which topics its words live in is found anew
             shared["knows_live"][block] = False
+        if "pi_total" in shared:
+            own, topics = shared["pi"][: self.sizes.n_workers], self._columns(block)
+            others = shared["pi_total"][0, topics] - own[:, topics].sum(axis=0)
+            shared["pi"][self.sizes.n_workers, topics] = others
 
     def check_data(self, data: Corpus) -> None:
         _given.check_words(self.config, data)
@@ -136,6 +141,10 @@ class Model:
         if self.schedule.chooses and sizes.n_nodes > 1:
             self.schedule.dense_passes = None
         self.meets = config.axis == "topics"
+        if self.meets:  # all words are at every node
+            self.copied, self.contributes, self.tours = True, "", ()
+            if sizes.n_nodes > 1:
+                self.travels = ("lambda_", "pi_total")
         changes = (*config.refold_after, *config.repair_after)
         self.settles_after = max(self.schedule.n_passes, *changes, 0)
         self.alpha = prior_vector("alpha", config.alpha, config.n_topics)
@@ -147,9 +156,14 @@ class Model:
         every, rest = "all workers", "home, while no block is out"
         repairs = repair.specs(s, n_topics) if self.config.repair_after else []
         live = lists.specs(s, n_topics) if self.schedule.dense_passes is not None else []
+        total = ArraySpec(
+            "pi_total", (1, K), np.float64, "the owner of the topic, at the end of a visit",
+            "home, when the topic leaves the node or comes", "pi over the workers of all nodes",
+        )  # fmt: skip
         return [
             *repairs,
             *live,
+            *([total] if "pi_total" in self.travels else []),
             ArraySpec(
                 "lambda_", (V, K), np.float32, "the owner of the row's block",
                 "the owner; everyone while no block is out",
@@ -289,6 +303,8 @@ class Model:
     ) -> Generator[str | int, bool, dict[str, int]]:
         if n_passes in self.config.refold_after:
             # It frees documents that are stuck in their first topics.
+            if "pi_total" in shared:  # topics that were elsewhere last are here as they left
+                yield from totals.sum_up(shared)
             self.begin_pass(shared)
             yield from totals.fold_in("unfold_again", totals.REFOLD_SWEEPS)
             yield from totals.sum_up(shared)
@@ -302,8 +318,12 @@ class Model:
 
     def topics_of(self, block: int) -> np.ndarray:
         """The topics that travel as a block, int64, ascending."""
+        columns = self._columns(block)
+        return np.arange(columns.start, columns.stop)
+
+    def _columns(self, block: int) -> slice:
         first, last = (self.config.n_topics * b // self.sizes.n_blocks for b in (block, block + 1))
-        return np.arange(first, last)
+        return slice(first, last)
 
     def evaluate(self, shared: Arrays, n_passes: int) -> Generator[str, bool, Bound]:
         if self.meets:

@@ -111,6 +111,7 @@ class Cut:
         what = f"{corpus.name}: the order of {corpus.n_words} words"
         n_nodes = corpus.nodes.n_nodes if isinstance(corpus, Part) else 1
         n_turns = choose_n_turns(config, P * n_nodes)
+        self.words_travel = config.axis == "words"
         bytes_a_word = BYTES_A_WORD + BYTES_A_WORD_AND_TURN * n_turns
         check_memory(bytes_a_word * corpus.n_words, what)
         self.word_order, self.block_bounds = assign_blocks(corpus.whole.pairs_per_word(), B)
@@ -145,7 +146,7 @@ class Cut:
             ArraySpec("block_bounds", (B + 1,), np.int64, home, every, "word rows of a block"),
             ArraySpec("document_bounds", (P + 1,), np.int64, home, every, "shards' documents"),
             ArraySpec("document_tokens", (D,), np.float64, home, every, "tokens"),
-            ArraySpec("rests_here", (B,), np.bool_, home, every, "blocks that rest at this node"),
+            ArraySpec("rests_here", (B,), np.bool_, home, every, "blocks of words that rest here"),
         ]
 
     def shard_data_specs(self, worker: int) -> list[ArraySpec]:
@@ -175,9 +176,9 @@ class Cut:
         held["rests_here"][:] = True
         if isinstance(data, Part):
             word_tokens = data.whole.word_tokens
-            held["rests_here"][:] = np.arange(len(held["rests_here"])) % data.nodes.n_nodes == (
-                data.nodes.rank
-            )
+            if self.words_travel:
+                rank, n_nodes = data.nodes.rank, data.nodes.n_nodes
+                held["rests_here"][:] = np.arange(len(held["rests_here"])) % n_nodes == rank
         held["word_tokens"][:] = word_tokens[self.word_order]
         shards = []
         for p, (lo, hi) in enumerate(pairwise(self.document_bounds.tolist())):
@@ -188,6 +189,12 @@ class Cut:
         if isinstance(data, Part):
             return HeldPart(data, bounds, word_ids, shards)
         return HeldCorpus(data, bounds, word_ids, shards)
+
+
+def word_rows(arrays: Arrays, block: int) -> slice:
+    """The rows of a block of words."""
+    first, last = arrays["block_bounds"][block : block + 2].tolist()
+    return slice(first, last)
 
 
 def row_of_word(arrays: Arrays) -> np.ndarray:

@@ -152,17 +152,12 @@ class _Kept(Sequence[Changes]):
 
 
 def check_nodes(config: FitConfig) -> None:
-    """Refuse what several nodes cannot do (yet).
+    """Refuse what several nodes cannot do.
 
     Raises
     ------
     ParameterError
     """
-    refused = {
-        "deterministic": config.deterministic,
-        "axis": config.axis == "topics",
-    }
-    for name, is_given in refused.items():
-        if is_given:
-            value = getattr(config, name)
-            raise ParameterError(name, "cannot be used on several nodes", value)
+    if config.deterministic:
+        rule = "cannot be used on several nodes"
+        raise ParameterError("deterministic", rule, config.deterministic)

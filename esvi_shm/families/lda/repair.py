@@ -201,7 +201,7 @@ class Repairer:
         shared["like_sums"][p] = gamma.sum(axis=0, dtype=np.float64) - len(gamma) * alpha
         words = shared["like_words"][p]
         words[:] = 0.0
-        for first, last in worker.own_rows():
+        for first, last in worker.counted_rows():
             words += likeness.products(lambda_[first:last], shared["eta"][first:last, None])
         self._excess()[:] = 0.0
 
@@ -213,7 +213,7 @@ class Repairer:
     def _find_excess(self) -> None:
         worker, lambda_, excess = self.worker, self.shared["lambda_"], self._excess()
         pi = self.shared["pi"].sum(axis=0) + self.shared["eta"].sum()
-        for block in worker.resident:
+        for block in worker.words_here:
             for cell in worker.cells(block):
                 likeness.excess_into(
                     excess, worker.shard, cell, worker.gamma, lambda_, pi, worker.document_tokens

@@ -11,6 +11,11 @@ included. So the bound F never falls, at any number of workers, where on the wor
 sure to rise with one. But mass moves only between topics that are held together: the more meet the
 better (`Worker.visit_together`). Storage is `full`, for C is phi's.
 
+From node to node topics take their columns of lambda along, and `pi_total`, from which a node that
+they come to has what all others contribute to their pi, exactly. Rows of lambda lie in memory as
+they do on one node, and a column has a part of every page: so every node has room for all of
+lambda, which is less than its phi. At rest each sums up its own documents, and nodes add that up.
+
 Within a visit one block of words after the other is gone through as on the word axis: gamma moves
 document by document, lambda and pi at the end of the block.
 """

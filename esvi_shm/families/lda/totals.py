@@ -14,6 +14,8 @@ from esvi_shm.families.contract import Arrays, WholeRows
 FOLD_SWEEPS = 5
 #: The same where documents are folded in afresh during a fit, or into the topics of a model.
 REFOLD_SWEEPS = 15
+#: Numbers of lambda that nodes add up at once where topics travel: 4 MiB.
+PIECE = 2**19
 
 
 def fold_in(unfold: str, n_sweeps: int) -> Generator[str, Any, None]:
@@ -41,7 +43,24 @@ def sum_up(shared: Arrays) -> Generator[Any, Any, np.ndarray]:
     pi[n_workers:] = total - own
     yield "clear_words"
     yield "add_words"
+    if "pi_total" in shared:
+        shared["pi_total"][0] = total
+        yield from _add_up_topics(shared)
     return total
+
+
+def _add_up_topics(shared: Arrays) -> Generator[Any, Any, None]:
+    """Where topics travel, every node has all words: lambda of its documents becomes that of all.
+
+    A number that is the prior at every node stays the prior, to the bit.
+    """
+    lambda_, eta = shared["lambda_"], shared["eta"].astype(np.float32)[:, None]
+    n_rows = max(PIECE // lambda_.shape[1], 1)
+    for first in range(0, len(lambda_), n_rows):
+        rows, prior = lambda_[first : first + n_rows], eta[first : first + n_rows]
+        sums = rows.astype(np.float64) - prior
+        yield sums
+        rows[:] = prior + sums
 
 
 def everywhere(sums: np.ndarray) -> Generator[Any, Any, np.ndarray]:

@@ -20,6 +20,7 @@ from esvi_shm.families.lda import (
     repair,
     topic_axis,
 )
+from esvi_shm.families.lda.cut import word_rows
 from esvi_shm.families.lda.desk import set_rule, sit_down
 from esvi_shm.families.lda.few import set_prior
 from esvi_shm.families.lda.noise import visit_key
@@ -129,6 +130,8 @@ class Worker:
         self._take_rule_of(pass_)
         topics = np.concatenate([self.model.topics_of(block) for block in sorted(blocks)])
         topic_axis.visit(self.desk, topics)
+        if "pi_total" in self.shared:
+            self.shared["pi_total"][0, topics] = self.shared["pi"][:, topics].sum(axis=0)
 
     def _take_rule_of(self, pass_: int) -> None:
         if pass_ not in self._of_pass:
@@ -233,7 +236,7 @@ class Worker:
         sums = self.shared["topic_sums"][self.worker]
         sums[:] = 0.0
         trial = float(self.shared["trial_eta"][0])
-        for first, last in self.own_rows():
+        for first, last in self.counted_rows():
             priors.add_topics(self.shared["lambda_"], first, last, self.rule.eta, trial, sums)
 
     def _corpus_topics(self) -> None:
@@ -269,7 +272,7 @@ class Worker:
         self.storage.sum_documents(self.shard, self.gamma, self.phi, self.shared["alpha"])
 
     def _sweep(self, last: bool = False) -> None:
-        for block in self.resident:
+        for block in self.words_here:
             self._visit(block, self.given, frozen=True, want_words=last, want_entropy=last)
 
     def _last_sweep(self) -> None:
@@ -329,7 +332,7 @@ class Worker:
     def _bound_pairs(self) -> None:
         digamma_pi = bound.digamma_rows(self.shared["pi"], self.rule.eta_total)
         parts, lambda_ = self.shared["bound_parts"][self.worker], self.shared["lambda_"]
-        for block in self.resident:
+        for block in self.words_here:
             self.scratch.beat[0] += 1
             for cell in self.cells(block):
                 parts[bound.PAIRS] += bound.pairs_part(
@@ -343,7 +346,7 @@ class Worker:
         parts[[bound.DOCUMENTS_LNB, bound.DOCUMENTS_GAP, bound.DOCUMENTS_NLOGN]] = (
             bound.documents_part(self.gamma, self.document_tokens, self.shared["alpha"])
         )
-        for first, last in self.own_rows():
+        for first, last in self.counted_rows():
             parts[[bound.WORDS_LNB, bound.WORDS_GAP, bound.WORDS_NLOGN]] += bound.words_part(
                 lambda_, first, last, self.shared["eta"], digamma_pi
             )
@@ -355,14 +358,24 @@ class Worker:
         return range(block * n_turns, (block + 1) * n_turns)
 
     def _block_rows(self, block: int) -> tuple[int, int]:
-        rows = self.model.rows(self.corpus, block)
+        rows = word_rows(self.corpus, block)
         return rows.start, rows.stop
+
+    @property
+    def words_here(self) -> Sequence[int]:
+        """The blocks of words whose rows are at this node: where topics travel, all."""
+        return range(self.model.sizes.n_blocks) if self.model.meets else self.resident
 
     @property
     def own_blocks(self) -> Sequence[int]:
         """The blocks whose rows this worker writes on command: they are dealt out in turn."""
-        return self.resident[self.worker :: self.model.sizes.n_workers]
+        return self.words_here[self.worker :: self.model.sizes.n_workers]
 
     def own_rows(self) -> list[tuple[int, int]]:
         """First and last of the word rows that this worker writes on command."""
         return [self._block_rows(block) for block in self.own_blocks]
+
+    def counted_rows(self) -> list[tuple[int, int]]:
+        """The same of those that it counts in sums over all words: each is in one node's sums."""
+        counted = self.resident[self.worker :: self.model.sizes.n_workers]
+        return [self._block_rows(block) for block in counted]
