@@ -4,7 +4,7 @@ import importlib
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import product
 from types import ModuleType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -135,7 +135,7 @@ class Worker:
             return
         schedule, before = self.model.schedule, self.rule
         noise = schedule.noise(pass_)
-        fresh = {
+        fresh: dict[str, Any] = {
             "cvb0": schedule.cvb0(pass_),
             "power": schedule.power(pass_),
             "noise": noise,
