@@ -84,6 +84,12 @@ class Node:
         block, content = parcel
         self.rows.hold(block)
         self.rows.unpack(block, content)
+        if "pi_total" in self.rows.shared:  # it is the holder's alone, and whole
+            _, topics = self.rows.model.rows(self.rows.arrays, block)
+            every = [peer.rows for peer in self.meeting.peers]
+            pi = sum(rows.shared["pi"][: rows.n_workers, topics].sum(axis=0) for rows in every)
+            near = {"rtol": 1e-9, "atol": 1e-9}
+            np.testing.assert_allclose(self.rows.shared["pi"][:, topics].sum(axis=0), pi, **near)
         self.held.add(block)
         self.most_held = max(self.most_held, len(self.held))
         self.meeting.carried += 1
