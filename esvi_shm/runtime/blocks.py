@@ -13,7 +13,8 @@ visited      its holder: where the block has been, as its route needs it
 workers      worker p its row: a sign of life, whether it is at work, what it has done,
              which process it is
 orders       home, while no block is out (`RECALL` at any time); `ONE_PASS`: blocks come
-             home after each pass, and not after `TARGET_PASS` of them
+             home after each pass, and not after `TARGET_PASS` of them; `RELEASING`: not
+             all have been sent out yet
 ===========  ====================================================================
 
 `PLACE` is written before the push that hands the block over, so after a dead worker its words
@@ -32,7 +33,7 @@ PLACE, STEP = 0, 1
 # Columns of a row of `workers`.
 BEAT, VISITS, WORK, AT_WORK, PID = 0, 1, 2, 3, 4
 # Places of `orders`.
-TARGET_PASS, RECALL, ENTROPY_FROM, ONE_PASS = 0, 1, 2, 3
+TARGET_PASS, RECALL, ENTROPY_FROM, ONE_PASS, RELEASING = 0, 1, 2, 3, 4
 
 #: The command that ends a worker; the family's commands follow.
 STOP = 0

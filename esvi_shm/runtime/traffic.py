@@ -9,7 +9,15 @@ from collections.abc import Callable, Mapping, Sequence
 import numpy as np
 
 from esvi_shm.runtime import blocks
-from esvi_shm.runtime.blocks import ONE_PASS, PLACE, RECALL, STEP, TARGET_PASS, Control
+from esvi_shm.runtime.blocks import (
+    ONE_PASS,
+    PLACE,
+    RECALL,
+    RELEASING,
+    STEP,
+    TARGET_PASS,
+    Control,
+)
 from esvi_shm.runtime.nodes import Nodes
 from esvi_shm.runtime.peers import RECALL as RECALLED
 from esvi_shm.runtime.peers import REST, Event
@@ -54,12 +62,19 @@ class Traffic:
     def release(self, target: int, look: Look) -> None:
         """Let all blocks make their passes up to `target`, and wait until they are home."""
         self.orders[TARGET_PASS] = target
-        released = 0
-        for b in range(len(self.stops)):
-            if self.block_words[b, STEP] < target * len(self.stops[b]):
+        due = [
+            b for b in range(len(self.stops))
+            if self.block_words[b, STEP] < target * len(self.stops[b])
+        ]  # fmt: skip
+        # Nobody begins before all are out: the order of one worker's visits is not to depend on
+        # how fast home is.
+        self.orders[RELEASING] = 1
+        try:
+            for b in due:
                 self._let_go(b)
-                released += 1
-        for _ in range(released):
+        finally:
+            self.orders[RELEASING] = 0
+        for _ in due:
             while self._pop() is None:
                 if look(True):
                     self.orders[RECALL] = 1

@@ -28,6 +28,7 @@ from esvi_shm.runtime.blocks import (
     ENTROPY_FROM,
     PLACE,
     RECALL,
+    RELEASING,
     STEP,
     Control,
 )
@@ -115,6 +116,8 @@ class Worker:
             # All that comes from home is taken before anything comes back: the blocks keep step.
             turn = self.home if source == self.home else (source + 1) % len(self.inbox)
             idle = 0
+            while self.orders[RELEASING]:
+                os.sched_yield()
             if value >= 0:
                 self._arrived(int(value))
             elif not self._obey(blocks.command_id(int(value))):

@@ -11,11 +11,13 @@ from esvi_shm.errors import ParameterError
 from esvi_shm.families import lda
 from esvi_shm.families.lda import bound, likeness, repair
 from esvi_shm.runtime import engine, home
-from esvi_shm.runtime.blocks import PLACE, VISITS, WORK
+from esvi_shm.runtime.blocks import VISITS, WORK
 from esvi_shm.runtime.record import Observer
 from esvi_shm.runtime.routes import ROUTES
 from esvi_shm.runtime.serial import SerialFit
+from esvi_shm.runtime.traffic import Traffic
 from esvi_shm.runtime.worker import Worker
+from esvi_shm.shared.ring import size_guess
 from tests.families.lda.play import bound_noise, look, play
 from tests.families.lda.test_recovery import farthest_topic
 from tests.naive import bound_l, simulate
@@ -320,19 +322,25 @@ def test_the_entropy_is_computed_where_a_bound_will_need_it(
     assert asked == {(pass_, pass_ in (2, 5, 6)) for pass_ in range(7)}
 
 
-def test_the_blocks_of_one_worker_keep_step(threaded_fit, monkeypatch):
-    """Whatever is released while a block is visited is visited before that one comes again."""
-    passes, visit = [], Worker._visit
+def test_the_blocks_of_one_worker_keep_step_however_slow_home_is(threaded_fit, monkeypatch):
+    visits, visit, let_go = [], Worker._visit, Traffic._let_go
 
     def recording(worker, block):
-        while len(passes) == 0 and (worker.blocks[:, PLACE] == worker.home).any():
-            os.sched_yield()
-        passes.append(worker._pass_of(block))
+        visits.append((worker._pass_of(block), block))
         visit(worker, block)
 
+    def slowly(traffic, block):
+        let_go(traffic, block)
+        while size_guess(traffic.rings[0, traffic.home]):  # until the worker has taken it
+            os.sched_yield()
+
     monkeypatch.setattr(Worker, "_visit", recording)
-    threaded_fit(n_passes=4, n_workers=1, n_blocks=6, evaluate_every=0)
-    assert passes == [n for n in range(4) for _ in range(6)]
+    threaded_fit(n_passes=4, n_workers=1, n_blocks=6, evaluate_every=2)
+    fast, visits[:] = visits[:], []
+    # It takes the first, and the others once all are out.
+    monkeypatch.setattr(Traffic, "_let_go", lambda *of: slowly(*of) if of[1] == 0 else let_go(*of))
+    threaded_fit(n_passes=4, n_workers=1, n_blocks=6, evaluate_every=2)
+    assert visits == fast == [(n, b) for n in range(4) for b in range(6)]
 
 
 class Recorded(Observer):

@@ -60,13 +60,13 @@ def test_there_may_be_fewer_topics_than_workers(threaded_fit, n_topics):
 
 def test_blocks_meet(threaded_fit, monkeypatch):
     met = []
-    visit = worker.Worker._visit
+    visit = worker.Worker._visit_together
 
-    def recorded(self, held):
-        met.append(len(held))
-        visit(self, held)
+    def recorded(self):
+        met.append(len(self.company))
+        visit(self)
 
-    monkeypatch.setattr(worker.Worker, "_visit", recorded)
+    monkeypatch.setattr(worker.Worker, "_visit_together", recorded)
     threaded_fit(**AXIS, n_workers=2, n_topics=8, n_blocks=8, n_passes=20)
     assert sum(met) == 20 * 8 * 2
     assert np.mean(met) > 1.5
