@@ -54,13 +54,11 @@ def is_whole(folder, corpus):
     return model
 
 
-@pytest.mark.parametrize("axis", ["words", "topics"])
-def test_nodes_launched_here_make_one_model(axis, tmp_path):
+def test_nodes_launched_here_make_one_model(tmp_path):
     path, out = write_uci(tmp_path), tmp_path / "model"
     ended = run(
         "launch", "--nodes", "2", "--", "fit", path, *SMALL, "--passes", "20", "--out", out,
         "--holdout", "0.2", "--learn-priors", "both", "--inference", "cvb0", "--top-words", "2",
-        "--axis", axis,
     )  # fmt: skip
     assert ended.returncode == 0, ended.stderr
     lines = ended.stdout.splitlines()

@@ -37,7 +37,7 @@ def assert_is_one_fit(results, counts=COUNTS):
     sums_hold(results[0].learned, counts, alpha=0.6, eta=0.6)
 
 
-@pytest.mark.parametrize(("n_nodes", "n_workers"), [(1, 2), (2, 1), (2, 2), (3, 1), (4, 2)])
+@pytest.mark.parametrize(("n_nodes", "n_workers"), [(2, 1), (3, 1), (2, 2)])
 def test_the_bound_never_falls(n_nodes, n_workers, monkeypatch):
     results, meeting = fit_together(
         CORPUS, replace(CONFIG, n_workers=n_workers), n_nodes, monkeypatch
@@ -70,15 +70,14 @@ def fit_over(monkeypatch):
     return fit
 
 
-@pytest.mark.parametrize("transport", ["loopback", "tcp"])
-@pytest.mark.parametrize("n_nodes", [2, 3])
+@pytest.mark.parametrize(("transport", "n_nodes"), [("loopback", 3), ("tcp", 2)])
 def test_over_transports(transport, n_nodes, fit_over):
     assert_is_one_fit(fit_over(transport, n_nodes, CONFIG))
 
 
 def test_two_nodes_end_where_one_does(fit_over):
     differences = []
-    for seed in range(6):
+    for seed in range(3):
         config = replace(CONFIG, seed=seed, n_passes=100, evaluate_every=0)
         two, *_ = fit_over("loopback", 2, config)
         one = engine.fit(CORPUS, replace(config, n_workers=2))
