@@ -252,24 +252,23 @@ def _exp_digamma_row(typingctx, x, n_topics, out):
 
 
 @intrinsic
-def _exp_digamma_word(typingctx, x, n_topics, factor, rows, at, length):
+def _exp_digamma_word(typingctx, x, n_topics, factor, rows, at):
     def codegen(context, builder, signature, args):
         emit = Emitter(builder)
         x_data, factor_data, rows_data = (
             data_of(context, builder, signature.args[i], args[i]) for i in (0, 2, 3)
         )
-        *_, at, length = args
 
         def write(load, k, result):
-            here, nothing = builder.add(at, k), emit.constant(0.0)
-            value = nothing if result is None else builder.fmul(result, load(factor_data))
-            emit.store(value, rows_data, here)
-            emit.store(nothing, rows_data, builder.add(here, length))
+            value = emit.constant(0.0)
+            if result is not None:
+                value = builder.fmul(result, load(factor_data))
+            emit.store(value, rows_data, builder.add(args[4], k))
 
         _Row(emit).each(x_data, args[1], write)
         return context.get_dummy_value()
 
-    return types.void(x, types.int64, factor, rows, types.int64, types.int64), codegen
+    return types.void(x, types.int64, factor, rows, types.int64), codegen
 
 
 @intrinsic
@@ -326,10 +325,10 @@ def exp_digamma_row(x, out):
 
 @kernel
 def exp_digamma_word(x, factor, rows, at):
-    """`exp_digamma_row` times the factors of the topics, and zeros beside it, in one go.
+    """`exp_digamma_row` times the factors of the topics, in one go.
 
-    Equivalent to ``exp_digamma_row(x, rows[at : at + n]); rows[at : at + n] *= factor;
-    rows[at + n : at + 2 * n] = 0``, n = len(factor): in pieces it takes twice as long.
+    Equivalent to ``exp_digamma_row(x, rows[at : at + n]); rows[at : at + n] *= factor``,
+    n = len(factor): in pieces it takes twice as long.
 
     Parameters
     ----------
@@ -340,7 +339,7 @@ def exp_digamma_word(x, factor, rows, at):
         Written from `at` on.
     at : int
     """
-    _exp_digamma_word(x, x.shape[0], factor, rows, at, factor.shape[0])
+    _exp_digamma_word(x, x.shape[0], factor, rows, at)
 
 
 @kernel(inline="always")

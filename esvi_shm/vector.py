@@ -282,15 +282,17 @@ def _settle_row(typingctx, rows, at, length, old, lambda_row, n_topics, prior, f
 
         def body(load, store, k):
             here = builder.add(at, k)
+            beside = builder.add(here, length)
             beta, before = emit.load(rows_data, here), load(old_data)
             with builder.if_then(emit.any_above(emit.maximum(beta, before), ZEROS)):
-                after = builder.fmul(beta, emit.load(rows_data, builder.add(here, length)))
+                after = builder.fmul(beta, emit.load(rows_data, beside))
                 change = builder.fsub(after, before)
                 emit.store(builder.fadd(emit.load(moved_data, k), change), moved_data, k)
                 store(after, old_data)
                 with builder.if_then(builder.not_(frozen)):
                     value = builder.fadd(load(lambda_data), change)
                     store(emit.maximum(value, builder.fadd(prior, after)), lambda_data)
+            emit.store(ZEROS, rows_data, beside)
 
         emit.each(n_topics, body)
         return context.get_dummy_value()
@@ -308,13 +310,13 @@ def settle_row(rows, at, length, old, lambda_row, prior, frozen, moved):
 
     Equivalent to ``new = rows[at : at + length] * rows[at + length : at + 2 * length]``,
     cut to K, ``moved += new - old; lambda_row[:] = maximum(lambda_row + new - old, prior + new);
-    old[:] = new``; `lambda_row` stays where `frozen`. Vectors without a positive factor or old
-    value, most of a rare word's, are passed over.
+    old[:] = new``, and the sums are put to 0; `lambda_row` stays where `frozen`. Vectors without a
+    positive factor or old value, most of a rare word's, are passed over.
 
     Parameters
     ----------
     rows : float32 array
-        Scratch; at `at` the word's factors, at `at + length` its sums.
+        Scratch; at `at` the word's factors, at `at + length` its sums, which are put to 0.
     at, length : int
     old, lambda_row : float32 arrays, shape (K,)
         Non-negative; updated.

@@ -111,7 +111,7 @@ def test_a_word_s_row_is_a_row_times_the_factors(n_topics):
     special.exp_digamma_word(x, factor, rows, length)
     assert (rows[:length] == 7).all() and (rows[3 * length :] == 7).all()
     np.testing.assert_array_equal(rows[length : 2 * length], row_of(x) * factor)
-    assert (rows[2 * length : 3 * length] == 0).all()
+    assert (rows[2 * length : 3 * length] == 7).all()
 
 
 @pytest.mark.parametrize("power", [0.8, 0.93, 1.0])

@@ -152,6 +152,7 @@ def test_settling_a_row(n_topics, frozen):
             rows.ravel(), 2 * length * i, length, got_old[i], got_lambda[i], prior, frozen,
             moved[:length],
         )  # fmt: skip
+    assert (rows[:, 1] == 0).all()
     new = factors * sums
     np.testing.assert_allclose(got_old, new, rtol=1e-6)
     change = new - old

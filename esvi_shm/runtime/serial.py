@@ -14,12 +14,12 @@ from esvi_shm import families
 from esvi_shm.config import FitConfig
 from esvi_shm.counter import shuffled
 from esvi_shm.families.contract import Bound, Data, Judge
-from esvi_shm.runtime.blocks import Control, initialise_control
+from esvi_shm.runtime.blocks import PLACE, Control, initialise_control
 from esvi_shm.runtime.layout import fill, lay_out
 from esvi_shm.runtime.places import furthest_behind
 from esvi_shm.runtime.routes import Route, next_stop
 from esvi_shm.runtime.script import play
-from esvi_shm.runtime.turns import hand_on, leave, take_part
+from esvi_shm.runtime.turns import hand_on, leave, take, take_part
 from esvi_shm.shared.ring import pop_any, try_push
 
 
@@ -150,7 +150,10 @@ def _move_a_block(fit: SerialFit, config: FitConfig) -> None:
     try_push(control.rings[0, 1], 0)
     shuffled(np.arange(2), 0, 0, 0)
     next_stop(table, 0, 0, control)
-    leave(take_part(control, table, np.ones(1, np.int64), 0), 0, -1)
+    turns = take_part(control, table, np.ones(1, np.int64), 0)
+    control.blocks[0, PLACE] = 0
+    take(turns, 0, 1)
+    leave(turns, 0, -1)
     hand_on(control, 0, 0, 1)
     furthest_behind(control.rings, control.workers, 0)
     pop_any(control.rings[0], 0, 1)

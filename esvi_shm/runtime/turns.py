@@ -7,9 +7,19 @@ the caches hold the block's rows and nothing of the interpreter.
 import numpy as np
 
 from esvi_shm.compile import Holder, holder, kernel
-from esvi_shm.runtime.blocks import ONE_PASS, PLACE, RECALL, STEP, TARGET_PASS, VISITS, WORK
+from esvi_shm.runtime.blocks import (
+    AT_WORK,
+    BEAT,
+    ONE_PASS,
+    PLACE,
+    RECALL,
+    STEP,
+    TARGET_PASS,
+    VISITS,
+    WORK,
+)
 from esvi_shm.runtime.routes import next_stop
-from esvi_shm.shared.ring import try_push
+from esvi_shm.shared.ring import pop_any, try_push
 
 
 @holder("control", "table", "work", "worker")
@@ -33,8 +43,39 @@ def take_part(control, table, work, worker):
 
 
 @kernel
+def take(turns, first, spins):
+    """Take what has come next; the worker is at work then, if it is a block.
+
+    Parameters
+    ----------
+    turns : Turns
+    first, spins : int
+        See `ring.pop_any`.
+
+    Returns
+    -------
+    (source, id) : int64, int64
+        (-1, EMPTY) if there was nothing.
+
+    Raises
+    ------
+    RuntimeError
+        If another holds the block.
+    """
+    control, worker = turns.control, turns.worker
+    row = control.workers[worker]
+    row[BEAT] += 1
+    source, value = pop_any(control.rings[worker], first, spins)
+    if value >= 0:
+        if control.blocks[value, PLACE] != worker:
+            raise RuntimeError("a block came to a worker that does not hold it")
+        row[AT_WORK] = 1
+    return source, value
+
+
+@kernel
 def leave(turns, block, following):
-    """Count a visit, and send the block to its next stop, or home; return where it goes.
+    """Count a visit that is over, and send the block on, or home; return where it goes.
 
     Parameters
     ----------
@@ -48,6 +89,7 @@ def leave(turns, block, following):
     row = control.workers[worker]
     row[WORK] += turns.work[block]
     row[VISITS] += 1
+    row[AT_WORK] = 0
     step = control.blocks[block, STEP] + 1
     control.blocks[block, STEP] = step
     if control.orders[ONE_PASS]:

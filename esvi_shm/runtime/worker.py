@@ -36,8 +36,8 @@ from esvi_shm.runtime.environment import die_with_parent
 from esvi_shm.runtime.places import Places
 from esvi_shm.runtime.routes import Route, find_stops
 from esvi_shm.runtime.serial import merge_shards, warm_up
-from esvi_shm.runtime.turns import hand_on, leave, take_part
-from esvi_shm.shared.ring import EMPTY, pop_any, try_push
+from esvi_shm.runtime.turns import hand_on, leave, take, take_part
+from esvi_shm.shared.ring import EMPTY, try_push
 from esvi_shm.shared.segments import Handle, attach
 
 #: Rounds over the rings inside one compiled poll: some microseconds.
@@ -77,7 +77,6 @@ class Worker:
         arrays = {label: segment.arrays for label, segment in segments.items()}
         self.control = control = Control(**arrays["control"])
         self.rings, self.orders, self.blocks = control.rings, control.orders, control.blocks
-        self.inbox = control.rings[self.p]
         self.row = control.workers[self.p]
         shards = merge_shards(arrays, setup.sizes.n_workers)
         config = setup.config
@@ -104,8 +103,7 @@ class Worker:
         """Work until told to stop."""
         turn, idle = self.home, 0
         while True:
-            self.row[BEAT] += 1
-            source, value = pop_any(self.inbox, turn, SPINS)
+            source, value = take(self.turns, turn, SPINS)
             if value == EMPTY:
                 idle += 1
                 if self.company and self._have_met(idle):
@@ -114,13 +112,12 @@ class Worker:
                     self._wait(idle)
                 continue
             # All that comes from home is taken before anything comes back: the blocks keep step.
-            turn = self.home if source == self.home else (source + 1) % len(self.inbox)
-            idle = 0
-            while self.orders[RELEASING]:
+            turn, idle = source if source == self.home else source + 1, 0
+            while source == self.home and self.orders[RELEASING]:
                 os.sched_yield()
             if value >= 0:
-                self._arrived(int(value))
-            elif not self._obey(blocks.command_id(int(value))):
+                self._arrived(value)
+            elif not self._obey(blocks.command_id(value)):
                 return
 
     def _have_met(self, idle: int) -> bool:
@@ -153,16 +150,13 @@ class Worker:
         return True
 
     def _arrived(self, block: int) -> None:
-        if self.blocks[block, PLACE] != self.p:
-            raise RuntimeError(
-                f"block {block} came to worker {self.p}, but is with {self.blocks[block, PLACE]}"
-            )
+        if not self.enough and not self.route.deterministic:
+            self._visit(block)
+            return
+        self.row[AT_WORK] = 0
         if self.enough:
             # Visited when no more come at once: the more meet the better.
             self.company.append(block)
-            return
-        if not self.route.deterministic:
-            self._visit(block)
             return
         pass_ = self._pass_of(block)
         # A pass may come again: those of a short fit, or of a move on trial.
@@ -172,6 +166,7 @@ class Worker:
         while self.waiting and self.waiting[0] in self.early:
             following = self.waiting.pop(0)
             self.early.remove(following)
+            self.row[AT_WORK] = 1
             self._visit(following)
 
     def _pass_of(self, block: int) -> int:
@@ -180,9 +175,7 @@ class Worker:
     def _visit(self, block: int) -> None:
         """Visit a block, and hand it on."""
         pass_ = self._pass_of(block)
-        self.row[AT_WORK] = 1
         self.family.visit(block, pass_, bool(pass_ >= self.orders[ENTROPY_FROM]))
-        self.row[AT_WORK] = 0
         self._leave(block)
 
     def _visit_together(self) -> None:
@@ -190,7 +183,6 @@ class Worker:
         company, self.company = self.company, []
         self.row[AT_WORK] = 1
         self.family.visit_together(company, min(self._pass_of(block) for block in company))
-        self.row[AT_WORK] = 0
         for block in company:
             self._leave(block)
 

@@ -137,9 +137,10 @@ def _list_far(x, base, limit, few, n):
     for w in range(bits.shape[0] if 2 * n_far <= x.shape[0] else 0):
         left = bits[w]
         while left != 0:
-            k = 64 * w + lowest(left)
-            places[n] = k
-            listed[n] = x[k]
+            # Unsigned: a look whether an index is negative takes as long as all the rest.
+            k, end = np.uint64(64 * w + lowest(left)), np.uint64(n)
+            places[end] = k
+            listed[end] = x[k]
             n += 1
             left &= left - 1
     return n
@@ -175,12 +176,11 @@ def _fill_word(typingctx, edge, factor, rows, at):
         length = builder.extract_value(
             context.make_array(signature.args[1])(context, builder, args[1]).shape, 0
         )
-        edge, nothing = emit.broadcast(args[0]), emit.constant(0.0)
+        edge = emit.broadcast(args[0])
 
         def body(load, store, k):
             here = builder.add(args[3], k)
             emit.store(builder.fmul(edge, load(factor_data)), rows_data, here)
-            emit.store(nothing, rows_data, builder.add(here, length))
 
         emit.each(length, body)
         return context.get_dummy_value()
@@ -234,12 +234,11 @@ def _whole_word(x, power, topic_factor, rows, at):
     power_row(row, power)
     for k in range(length):
         row[k] *= topic_factor[k]
-    rows[at + length : at + 2 * length] = 0.0
 
 
 @kernel
 def word_factors_of(lambda_, word_row, first, last, eta, power, topic_factor, few, rows):
-    """beta_vk = E(lambda_vk) / E(pi_k) of words first..last-1, relative; their sums start at 0.
+    """beta_vk = E(lambda_vk) / E(pi_k) of words first..last-1, relative.
 
     Equivalent, but for the scale of a row, to `special.exp_digamma_word` of each; E to the power.
     """
@@ -271,9 +270,10 @@ def word_factors_of(lambda_, word_row, first, last, eta, power, topic_factor, fe
             scale = np.float32(1.0) / largest
             edge = values[end] * scale if eta[word] >= _LEAST else np.float32(0.0)
             _fill_word(edge, topic_factor, rows, at)
+            start = np.uint64(at)
             for i in range(begin, end):
-                k = places[i]
-                rows[at + k] = values[i] * scale * topic_factor[k]
+                k, value = np.uint64(places[np.uint64(i)]), values[np.uint64(i)]
+                rows[start + k] = value * scale * topic_factor[k]
 
 
 @kernel

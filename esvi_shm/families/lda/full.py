@@ -155,6 +155,7 @@ def settle_words(shard, block, lambda_, phi, eta, frozen, want_entropy, scratch,
             moved[k] += change[k]
             if not frozen:
                 lambda_row[k] = max(lambda_row[k] + change[k], prior)
+            change[k] = 0.0
         if i % FLUSH_WORDS == FLUSH_WORDS - 1 and not frozen:
             flush_moved(moved, pi_own)
     if not frozen:

@@ -15,7 +15,8 @@ rows. Values below 1e-19 of the largest are 0. A pair whose sum over topics fall
 (its document and its word live in different topics) is done by `phi_by_logs_into`, without noise.
 
 Scratch layout: word i of the visit owns `rows[2 n i : 2 n (i + 1)]`, n = padded(K): first its
-factors beta, then the sum over documents of count theta / s, s = sum_k theta beta.
+factors beta, then the sum over documents of count theta / s, s = sum_k theta beta. The sums are 0
+between visits: who reads them last puts 0 there, when they are in the caches already.
 """
 
 from typing import NamedTuple
@@ -203,7 +204,7 @@ def topic_factors_into(pi_others, pi_own, worker, rule, log_topic, factor):
 
 @kernel
 def word_factors_into(lambda_, word_row, first, last, topic_factor, rule, few, rows):
-    """beta_vk = E(lambda_vk) / E(pi_k) of words first..last-1, relative; their sums start at 0.
+    """beta_vk = E(lambda_vk) / E(pi_k) of words first..last-1, relative.
 
     With the rule's noise, if any. (Pairs in the log domain go without: see `update`.)
     """
@@ -219,7 +220,6 @@ def word_factors_into(lambda_, word_row, first, last, topic_factor, rule, few, r
         factors_into(lambda_[word_row[first + i]], row, cvb0, power)
         for k in range(length):
             row[k] *= topic_factor[k]
-        rows[at + length : at + 2 * length] = 0.0
     for i in range(last - first if noise > 0.0 else 0):
         row = rows[2 * length * i : 2 * length * i + length]
         word = rule.word_ids[word_row[first + i]]
@@ -231,7 +231,7 @@ def given_factors_into(topics, word_row, first, last, rows, length):
     """beta_vk = topics_vk over its largest value: point topics instead of E(lambda) / E(pi)."""
     n_topics = topics.shape[1]
     for i in range(last - first):
-        row = rows[2 * length * i : 2 * length * (i + 1)]
+        row = rows[2 * length * i : 2 * length * i + length]
         weights = topics[word_row[first + i]]
         largest = np.float32(0.0)
         for k in range(n_topics):

@@ -101,7 +101,7 @@ class Worker:
 
     @rule.setter
     def rule(self, rule: Rule) -> None:
-        self._rule, self._in_force = rule, None
+        self._rule, self._in_force, self._pass = rule, None, -1
         set_rule(self.desk, rule)
 
     def visit(self, block: int, pass_: int, want_entropy: bool) -> None:
@@ -134,16 +134,18 @@ class Worker:
             self.shared["pi_total"][0, topics] = self.shared["pi"][:, topics].sum(axis=0)
 
     def _take_rule_of(self, pass_: int) -> None:
+        if pass_ == self._pass:
+            return
         if pass_ not in self._of_pass:
             self._of_pass[pass_] = self._changes_of(pass_)
         changes = self._of_pass[pass_]
-        if changes == self._in_force:
-            return
-        power = self.rule.power
-        self.rule = self.rule._replace(**changes)
-        if self.rule.power != power:
-            self._set_prior()
-        self._in_force = changes
+        if changes != self._in_force:
+            power = self.rule.power
+            self.rule = self.rule._replace(**changes)
+            if self.rule.power != power:
+                self._set_prior()
+            self._in_force = changes
+        self._pass = pass_
 
     def _changes_of(self, pass_: int) -> dict[str, Any]:
         """What of the rule changes from pass to pass."""

@@ -63,7 +63,7 @@ def test_words(seed, n_topics, power, prior):
     rows = np.full(2 * length * (n_words - 1), np.float32(7))
     word_factors_of(x, order, 1, n_words, eta, power, factor, make_few(n_topics), rows)
     rows = rows.reshape(n_words - 1, 2, length)
-    assert (rows[:, 1] == 0).all() and (rows[:, 0, n_topics:] == 0).all()
+    assert (rows[:, 1] == 7).all() and (rows[:, 0, n_topics:] == 0).all()
     order = order[1:]
     got = rows[:, 0, :n_topics] / factor[:n_topics]
     assert (got.max(axis=1) > 0.1).all() and got.max() < 1 + 1e-6

@@ -54,12 +54,19 @@ def expected_phi(fit, seen, counts, worker, block, eta_total):
     return phi, room
 
 
+def assert_sums_are_gone(worker):
+    """Those beside a word's factors: the next visit adds to what is there."""
+    rows = worker.scratch.rows.reshape(-1, 2, padded(worker.model.config.n_topics))
+    assert not rows[:, 1].any()
+
+
 def assert_visit_is_right(fit, counts, worker, block):
     eta_total = fit.shared["eta"].sum()
     before = look(fit, counts)
     phi, room = expected_phi(fit, before, counts, worker, block, eta_total)
     fit.visit(worker, block)
     after = look(fit, counts)
+    assert_sums_are_gone(fit.workers[worker])
 
     documents, words = documents_of(fit, worker), words_of(fit, block)
     wanted_doc, wanted_word = margins_of(fit, counts, phi)
@@ -181,6 +188,8 @@ def test_refolding_starts_every_document_afresh(storage, case):
     lda.refold([words_of(fit, b) for b in range(fit.sizes.n_blocks)], REFOLD_SWEEPS)
     fit.rest(1)
     assert_sums_hold(fit, case.counts)
+    for worker in fit.workers:
+        assert_sums_are_gone(worker)
     seen = look(fit, case.counts)
     room = {"rtol": 2e-3, "atol": 2e-4 * case.counts.max()}
     np.testing.assert_allclose(seen.gamma, lda.gamma, **room)
