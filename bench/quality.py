@@ -43,7 +43,7 @@ from esvi_shm.runtime.record import Observer, Record
 CORPORA = ("ap", "kos", "nips", "nyt9k", "reuters21578", "poliblog5k", "20news")
 BOUND_PRIORS = (0.1, 0.1)
 #: Numbers of steps at which states are scored for the curves, besides the last.
-CURVE = (5, 10, 20, 50, 100, 200)
+CURVE = (5, 10, 20, 25, 37, 50, 100, 200)
 
 
 class System(NamedTuple):
@@ -56,20 +56,21 @@ class System(NamedTuple):
 
 
 class _Cpu(Observer):
-    """Processor seconds of the workers, from when they are ready until after the last bound."""
+    """Processor seconds of all processes, from when they are ready until after the last bound."""
 
     seconds = began = 0.0
 
     def stage(self, name: str) -> None:
         if name == "start":
-            self.began = self._of_workers()
+            self.began = self._of_all()
 
     def evaluated(self, record: Record) -> None:
-        self.seconds = self._of_workers() - self.began
+        self.seconds = self._of_all() - self.began
 
     @staticmethod
-    def _of_workers() -> float:
-        times = [child.cpu_times() for child in psutil.Process().children()]
+    def _of_all() -> float:
+        this = psutil.Process()
+        times = [process.cpu_times() for process in (this, *this.children())]
         return sum(t.user + t.system for t in times)
 
 
@@ -200,10 +201,13 @@ def held_out(
         key = {**cut, "topics": n_topics, "system": called}
         # Of a peer a fit has them all; of esvi_shm each is a fit, which only the best priors get.
         at = [whole] if called in OURS else curve
-        for alpha, eta in GRID:
+        given = records.find(part="grid", **key)
+        if not given or given[-1]["pairs"] != options.grid:
+            records.add(part="grid", **key, pairs=options.grid)
+        for alpha, eta in options.grid:
             of_grid = {**key, "alpha": alpha, "eta": eta, "seed": 0}
             fit_and_score(records, parts, of_grid, system, at)
-        best = choose(records.find(part="state", **key, seed=0, steps=whole))
+        best = choose(quality_report.of_grid(records, key, whole))
         for seed in range(options.seeds):
             fit_and_score(records, parts, {**key, **best, "seed": seed}, system, curve)
 
@@ -249,6 +253,12 @@ def bounds(
         print(f"  {name}, {n_topics} topics, {called}, seed {seed}: {elbo:.4f}", flush=True)
 
 
+def _pair(text: str) -> list[float]:
+    """alpha and eta of an argument."""
+    alpha, eta = text.split(",")
+    return [float(alpha), float(eta)]
+
+
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run what is missing of what is asked for, or report what there is."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
@@ -257,6 +267,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--topics", type=int, nargs="+", default=[64, 128], metavar="K")
     parser.add_argument("--systems", nargs="+", metavar="NAME", choices=(*OURS, *PEERS),
                         help=f"of {'; '.join((*OURS, *PEERS))} (default: all)")  # fmt: skip
+    parser.add_argument("--grid", nargs="+", type=_pair, default=[list(pair) for pair in GRID],
+                        metavar="ALPHA,ETA", help="what each system may choose from")  # fmt: skip
     parser.add_argument("--seeds", type=int, default=3, help="fits with the chosen priors")
     parser.add_argument("--split-seed", type=int, default=0, help="of the held-out documents")
     parser.add_argument("--passes", type=int, default=100, help="of esvi_shm")

@@ -33,6 +33,7 @@ class Found(NamedTuple):
     """A system on a corpus, with the priors that its validation chose."""
 
     priors: dict[str, float]
+    choices: int  # from so many pairs
     seeds: int
     curve: list[Point]  # ends with the whole fit
     draws: np.ndarray  # (DRAWS,): its perplexity on bootstrapped documents
@@ -67,12 +68,26 @@ def bootstrap(tokens: np.ndarray, log_likelihood: np.ndarray, seed: int = 0) -> 
     return np.exp(-(times @ log_likelihood.T) / drawn[:, None]).mean(axis=1)
 
 
+def _pairs(records: Records, key: dict[str, Any]) -> list[tuple[float, float]]:
+    """The (alpha, eta) that a system was last given to choose from."""
+    given = records.find(part="grid", **key)
+    return [(alpha, eta) for alpha, eta in given[-1]["pairs"]] if given else list(GRID)
+
+
+def of_grid(records: Records, key: dict[str, Any], whole: int) -> list[Record]:
+    """The whole fits of seed 0 with each (alpha, eta) that a system may choose from."""
+    pairs = _pairs(records, key)
+    fits = records.find(part="state", **key, seed=0, steps=whole)
+    return [r for r in fits if (r["alpha"], r["eta"]) in pairs]
+
+
 def find(records: Records, **key: Any) -> Found | None:
     """What there is of a system; None until its grid is complete."""
     states = records.find(part="state", **key)
     whole = max((r["steps"] for r in states), default=0)
-    grid = [r for r in states if r["seed"] == 0 and r["steps"] == whole]
-    if {(r["alpha"], r["eta"]) for r in grid} < set(GRID):
+    grid = of_grid(records, key, whole)
+    pairs = _pairs(records, key)
+    if len(grid) < len(pairs):
         return None
     priors = choose(grid)
     states = records.find(part="state", **key, **priors)
@@ -85,7 +100,7 @@ def find(records: Records, **key: Any) -> Found | None:
     ]
     (test,) = records.find(part="test", corpus=key["corpus"], split=key["split"])[:1]
     logs = np.array([r["log_likelihood"] for r in by_steps[whole]])
-    return Found(priors, len(seeds), curve, bootstrap(np.array(test["tokens"]), logs))
+    return Found(priors, len(pairs), len(seeds), curve, bootstrap(np.array(test["tokens"]), logs))
 
 
 def _mean(values: Iterable[float]) -> float:
@@ -141,7 +156,8 @@ def tables(table: Table) -> list[str]:
         ["", *systems],
         cells(
             lambda f: (
-                f"{f.priors['alpha']:g}, {f.priors['eta']:g}; {f.last.steps}; {f.last.cpu:.2f}"
+                f"{f.priors['alpha']:g}, {f.priors['eta']:g} (of {f.choices}); "
+                f"{f.last.steps}; {f.last.cpu:.2f}"
             )
         ),
     )

@@ -1,7 +1,7 @@
 """How every kernel is compiled.
 
 `kernel` is `numba.njit` with the options that all kernels share, cached on disk in the folder
-that `cache` gives. numba's own setting is changed only while our kernels are decorated, so other
+that `cache` gives. numba's own settings are changed only while our kernels are decorated, so other
 numba code in the process keeps its cache where it was.
 
 `holder` makes a class whose objects keep many arrays in compiled form, for kernels that are called
@@ -11,11 +11,12 @@ again and again with the same ones.
 import contextlib
 import sys
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import numba
 from numba import types
-from numba.core import event
+from numba.core import caching, event
 from numba.experimental import structref
 
 from esvi_shm import cache
@@ -29,6 +30,49 @@ if numba.config.DISABLE_JIT:
 FASTMATH = {"reassoc", "contract", "arcp", "nsz"}
 
 CACHE_FOLDER = cache.open_folder()
+_PACKAGE = Path(__file__).resolve().parent
+
+if hasattr(caching, "UserProvidedCacheLocator") and hasattr(numba.config, "CACHE_LOCATOR_CLASSES"):
+
+    class Locator(caching.UserProvidedCacheLocator):
+        """Where numba keeps a kernel: by its place in the package, not by where that is installed.
+
+        By itself numba goes by the path of the source, so that the same package in a new virtual
+        environment would compile all kernels again. The folder is named by the sources already.
+        """
+
+        @classmethod
+        def get_suitable_cache_subpath(cls, py_file: str) -> str:
+            place = Path(py_file).resolve()
+            if not place.is_relative_to(_PACKAGE):  # a family of somebody else
+                return str(super().get_suitable_cache_subpath(py_file))
+            parts = place.relative_to(_PACKAGE).parent.parts
+            return ".".join((f"numba-{numba.__version__}", *parts))
+
+        def get_source_stamp(self) -> Any:
+            if Path(self._py_file).resolve().is_relative_to(_PACKAGE):
+                return CACHE_FOLDER
+            return super().get_source_stamp()
+
+    _LOCATORS: str | None = f"{__name__}.{Locator.__name__}"
+else:  # before numba 0.62
+    _LOCATORS = None
+
+
+@contextlib.contextmanager
+def _cached_here() -> Iterator[None]:
+    """Have numba keep what is decorated inside in our folder."""
+    names = {"CACHE_DIR": CACHE_FOLDER}
+    if _LOCATORS is not None:
+        names["CACHE_LOCATOR_CLASSES"] = _LOCATORS
+    before = {name: getattr(numba.config, name) for name in names}
+    try:
+        for name, value in names.items():
+            setattr(numba.config, name, value)
+        yield
+    finally:
+        for name, value in before.items():
+            setattr(numba.config, name, value)
 
 
 class _First(event.Listener):
@@ -64,12 +108,8 @@ def kernel(function: Callable[..., Any] | None = None, **options: Any) -> Any:
             "fastmath": FASTMATH,
             **options,
         }
-        before = numba.config.CACHE_DIR
-        numba.config.CACHE_DIR = CACHE_FOLDER
-        try:
+        with _cached_here():
             return numba.njit(**settings)(function)
-        finally:
-            numba.config.CACHE_DIR = before
 
     return decorate if function is None else decorate(function)
 

@@ -23,11 +23,12 @@ def twice(x):
 def fresh(tmp_path, monkeypatch):
     """A module with a kernel that no cache has; each call imports it as a new process would."""
     monkeypatch.setattr(compile_module, "CACHE_FOLDER", str(tmp_path / "cache"))
-    path = tmp_path / "some_kernels.py"
-    path.write_text(SOURCE)
-    spec = importlib.util.spec_from_file_location("some_kernels", path)
 
-    def load():
+    def load(folder="here"):
+        path = tmp_path / folder / "some_kernels.py"
+        path.parent.mkdir(exist_ok=True)
+        path.write_text(SOURCE)
+        spec = importlib.util.spec_from_file_location("some_kernels", path)
         module = importlib.util.module_from_spec(spec)
         spec.loader.exec_module(module)
         return module
@@ -47,6 +48,21 @@ def test_it_is_told_once_and_only_if_no_cache_has_the_kernel(fresh):
     assert told == [1]
     fresh().twice(2j)  # outside
     assert told == [1]
+
+
+@pytest.mark.skipif(compile_module._LOCATORS is None, reason="needs numba 0.62")
+def test_the_package_finds_them_wherever_it_is_installed(fresh, tmp_path, monkeypatch):
+    told = []
+    for package in ("one", "another"):
+        monkeypatch.setattr(compile_module, "_PACKAGE", tmp_path / package)
+        with when_compiling(lambda package=package: told.append(package)):
+            assert fresh(package).twice(2) == 4
+    assert told == ["one"]
+    # What is not part of it is not taken for what has the same name in it, nor for another.
+    for outside in ("two", "three"):
+        with when_compiling(lambda outside=outside: told.append(outside)):
+            assert fresh(outside).twice(2) == 4
+    assert told == ["one", "two", "three"]
 
 
 @pytest.mark.parametrize("quiet", [False, True])

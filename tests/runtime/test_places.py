@@ -120,29 +120,30 @@ def test_real_processes_change_and_are_free_again():
     before = os.sched_getaffinity(0)
     sleeper = [sys.executable, "-c", "print(flush=True); input()"]
     here, there, *_ = sorted(before)
+    state = control(2, [0, 3], [0, 1])
+    places = Places(state, 0)
+    seen = []
+    set_affinity = os.sched_setaffinity
+
+    def spy(pid, cores):
+        set_affinity(pid, cores)
+        seen.append((pid, core_of(os.getpid())))
+
     try:
         os.sched_setaffinity(0, {there})
         other = subprocess.Popen(sleeper, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
-        other.stdout.readline()
-        os.sched_setaffinity(other.pid, before)
-        os.sched_setaffinity(0, {here})
-        assert (core_of(os.getpid()), core_of(other.pid)) == (here, there)
+        with other:
+            other.stdout.readline()
+            os.sched_setaffinity(other.pid, before)
+            # Held fast until the change, whatever else the cores have to do.
+            os.sched_setaffinity(0, {here})
+            assert (core_of(os.getpid()), core_of(other.pid)) == (here, there)
+            state.workers[1, PID] = other.pid
+            with pytest.MonkeyPatch.context() as patch:
+                patch.setattr(os, "sched_setaffinity", spy)
+                assert places.change()
+            assert seen[1] == (0, there)
+            assert os.sched_getaffinity(0) == os.sched_getaffinity(other.pid) == before
+            other.communicate(b"\n")
     finally:
         os.sched_setaffinity(0, before)
-    with other:
-        state = control(2, [0, 3], [0, 1])
-        places = Places(state, 0)
-        state.workers[1, PID] = other.pid
-        seen = []
-        set_affinity = os.sched_setaffinity
-
-        def spy(pid, cores):
-            set_affinity(pid, cores)
-            seen.append((pid, core_of(os.getpid())))
-
-        with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(os, "sched_setaffinity", spy)
-            assert places.change()
-        assert seen[1] == (0, there)
-        assert os.sched_getaffinity(0) == os.sched_getaffinity(other.pid) == before
-        other.communicate(b"\n")
