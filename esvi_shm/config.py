@@ -195,8 +195,8 @@ class FitConfig:
     dense_passes : int or None
         Passes that update every pair over all topics; in those that follow, a pair moves only
         among the topics that its document and its word live in. None: all passes by cvb0, and of
-        fewer than 1024 topics; else 20, and more until documents live in at most an eighth of the
-        topics. Of mixtures
+        fewer than 512 topics; else 20, and more until documents live in at most an eighth of the
+        topics, and where the others would cost more. Of mixtures
         that keep the largest responsibilities: passes that score a point against all components;
         in those that follow it is scored against those near it. None: 5.
     noise_passes : int or None

@@ -96,7 +96,7 @@ def _weigh_listed(n, first, amount, s, lists):
 
 
 @kernel
-def _update_outside(i, count, gamma_row, most, shares, rule, bits, lists):
+def _update_outside(i, count, gamma_row, most, shares, rule, bits, want_entropy, lists):
     """Update one pair over all topics of its word; returns its H but for the word's, and whether.
 
     It is not done where what is left out may still be too much. `most` is the document's largest
@@ -128,15 +128,20 @@ def _update_outside(i, count, gamma_row, most, shares, rule, bits, lists):
     if kept < least_concentrated(tolerance) * s:
         least /= np.float32(n)
         kept = _sum_from(least, n, products)
-    weight = count / kept
-    bound = np.float64(count) * log(np.float64(kept))
+    weight, extra = count / kept, lists.extra
     for j in range(n):
         if products[j] >= least:
-            k, mass = topics[first + j], np.float64(weight * products[j])
-            lists.extra[k] += mass
+            k = topics[first + j]
+            extra[k] += np.float64(weight * products[j])
             bits[k >> 6] |= np.int64(1) << np.int64(k & 63)
             rows[2 * (first + j) + 1] += weight * factors[j] * own_shares[j]
-            bound -= mass * log(np.float64(factors[j] * own_shares[j]))
+    bound = 0.0
+    if want_entropy:
+        bound = np.float64(count) * log(np.float64(kept))
+        for j in range(n):
+            if products[j] >= least:
+                mass = np.float64(weight * products[j])
+                bound -= mass * log(np.float64(factors[j] * own_shares[j]))
     return bound, True
 
 
@@ -201,6 +206,7 @@ def _sweep(shard, block, gamma, lambda_, phi_doc, rule, want_entropy, scratch, l
     cvb0, power, leave_out = rule.cvb0, rule.power, rule.leave_out
     excluding = leave_out != NONE
     elsewhere = 0.0
+    n_common = n_more = n_logs = n_listed = 0
     n_topics, width = gamma.shape[1], live.shape[1]
     half = entries.shape[0] // 2
     all_factors = np.float32(0.0)
@@ -272,6 +278,7 @@ def _sweep(shard, block, gamma, lambda_, phi_doc, rule, want_entropy, scratch, l
             pair_word, j, min(j + CHUNK, end), first_word, slots, n_slots, masks, starts, width,
             rows, items, entries, here,
         )  # fmt: skip
+        n_listed += n_own
         x[n_own] = beyond
         most = beyond
         for a in range(n_own):
@@ -297,6 +304,7 @@ def _sweep(shard, block, gamma, lambda_, phi_doc, rule, want_entropy, scratch, l
                     pair_word, j + CHUNK, min(j + 2 * CHUNK, end), first_word, slots, n_slots,
                     masks, starts, width, rows, items, entries, following,
                 )  # fmt: skip
+            n_common += last - here
             norms[:] = 0.0
             dot_entries(theta, rows, entries, here, last, norms)
             if excluding:
@@ -328,11 +336,21 @@ def _sweep(shard, block, gamma, lambda_, phi_doc, rule, want_entropy, scratch, l
                         continue
                     i, slow = pair_word[j + c] - first_word, True
                     weights[c], norms[c] = 0.0, 1.0
+                    n_more += lists.first[i + 1] - lists.first[i]
                     shares = (all_factors, document_factors, outside)
                     part, done = _update_outside(
-                        i, pair_count[j + c], gamma[d], most, shares, rule, live[d], lists
+                        i,
+                        pair_count[j + c],
+                        gamma[d],
+                        most,
+                        shares,
+                        rule,
+                        live[d],
+                        want_entropy,
+                        lists,
                     )
                     if not done:
+                        n_logs += n_topics
                         if more.shape[0] == 0:
                             more = np.zeros((n_words, n_topics))
                         part = _update_by_logs(
@@ -375,6 +393,9 @@ def _sweep(shard, block, gamma, lambda_, phi_doc, rule, want_entropy, scratch, l
                     gamma[d, k] = max(gamma[d, k] + (new - phi_doc[r, k]), rule.alpha[k] + new)
                     phi_doc[r, k] = new
     lists.left_out[0] = elsewhere
+    counts = lists.counts
+    counts[0], counts[1], counts[2] = n_common, n_more, n_logs
+    counts[3] = n_listed + lists.first[n_words]
     return bound, spill, more
 
 

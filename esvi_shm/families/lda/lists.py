@@ -74,6 +74,9 @@ class Lists(NamedTuple):
     least: np.ndarray  # float32 (16,): below it a pair is updated over more topics
     extra: np.ndarray  # float64 (K,): what pairs done over more topics add to a document
     left_out: np.ndarray  # float64 (1,): tokens of a visit outside of its active sets, at most
+    # int64 (4,): what a visit had to do: topics of pairs in common; topics of pairs updated over
+    # more, and in the log domain; topics of documents and words that were listed
+    counts: np.ndarray
     # Where a pair's own share is left out of the counts, else (1,); f as in `exclusion`:
     inverse: np.ndarray  # float32 (K words,): 1 / lambda of the words' topics
     mine: np.ndarray  # float32 (64 W,): 1 / gamma of the document's topics
@@ -182,6 +185,7 @@ def make_lists(most_words: int, n_documents: int, n_topics: int, leaves_out: boo
         least=np.zeros(CHUNK, np.float32),
         extra=np.zeros(n_topics),
         left_out=np.zeros(1),
+        counts=np.zeros(4, np.int64),
         inverse=np.zeros(own_share * most_words + 1, np.float32),
         mine=np.zeros(64 * width, np.float32),
         kept=np.zeros(CHUNK * own_share + 1, np.float32),

@@ -25,16 +25,12 @@ from esvi_shm.families.lda.desk import set_rule, sit_down
 from esvi_shm.families.lda.few import set_prior
 from esvi_shm.families.lda.noise import visit_key
 from esvi_shm.families.lda.starts import _documents
+from esvi_shm.families.lda.switch import Switch
 from esvi_shm.families.lda.update import Rule, make_scratch
 from esvi_shm.vector import padded
 
 if TYPE_CHECKING:
     from esvi_shm.families.lda import Model
-
-#: Where the fit chooses: active sets cost less than all topics if documents live in at most this
-#: share of them, on average (see `bench/RESULTS.md`); where they do not, it looks again after so
-#: many passes. Counted, not timed, so that the same seed gives the same numbers.
-ACTIVE_SHARE, LOOK_PASSES = 1 / 8, 5
 
 
 def find_storage(name: str | None) -> ModuleType:
@@ -66,7 +62,7 @@ class Worker:
         self.most_words = int(np.diff(self.shard.block_word_ptr).max(initial=0))
         self.lists: lists.Lists | None = None  # made when they are needed
         self.knows_live = False
-        self.uses_active, self.look_after = False, 0
+        self.switch = Switch(self.shard, model.config.n_topics, model.sizes.n_turns)
         self.scratch = make_scratch(
             most_words=self.most_words,
             most_pairs=int(np.diff(self.shard.row_ptr).max(initial=0)),
@@ -106,25 +102,19 @@ class Worker:
 
     def visit(self, block: int, pass_: int, want_entropy: bool) -> None:
         self._take_rule_of(pass_)
-        if self.rule.tolerance and self._pays(pass_):
+        if self.rule.tolerance and self._is_active(pass_):
             self._visit_active(block, want_entropy)
         else:
             self._visit(
                 block, given=False, frozen=False, want_words=True, want_entropy=want_entropy
             )
 
-    def _pays(self, pass_: int) -> bool:
-        """Whether active sets are to be used from a pass on: if asked for, or if they cost less."""
+    def _is_active(self, pass_: int) -> bool:
+        """Whether a visit is over active sets: if that was asked for, or if it costs less."""
         if not self.model.schedule.chooses:
             return True
-        if self.rule.cvb0:  # tempered, its documents live in too many topics
-            return False
-        if not self.uses_active and pass_ >= self.look_after:
-            rule, n_topics = self.rule, self.model.config.n_topics
-            mean = lists.mean_topics(self.gamma, rule.alpha, False)
-            self.uses_active = mean <= ACTIVE_SHARE * n_topics
-            self.look_after = pass_ + LOOK_PASSES
-        return self.uses_active
+        # Tempered, its documents live in too many topics.
+        return not self.rule.cvb0 and self.switch.look(pass_, self.gamma, self.rule.alpha)
 
     def visit_together(self, blocks: Sequence[int], pass_: int) -> None:
         self._take_rule_of(pass_)
@@ -176,9 +166,13 @@ class Worker:
             lists.find_live_words(first, last, lambda_, rule.eta, live)
             self.words_live[block] = True
         value = left_out = 0.0
+        counts = np.zeros_like(self.lists.counts)
         for cell in self.cells(block):
             value += active.visit(self.desk, cell, want_entropy, live, self.lists)
             left_out += self.lists.left_out[0]
+            counts += self.lists.counts
+        if self.model.schedule.chooses:
+            self.switch.count(block, counts)
         self.entropy[block] = value if want_entropy else np.nan
         self.shared["active_visits"][self.worker] += 1
         if rule.cvb0:
@@ -257,7 +251,7 @@ class Worker:
     def _unfold(self) -> None:
         # As before the first pass: this may be another start, after passes of the one before.
         self._take_priors()
-        self.uses_active, self.look_after = False, 0
+        self.switch.start()
         self._set_uniform(given=True)
 
     def _unfold_again(self) -> None:

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from scipy.special import digamma
 
 from esvi_shm.config import FitConfig
-from esvi_shm.families.lda import exclusion, lists, schedule
+from esvi_shm.families.lda import exclusion, lists
 from esvi_shm.families.lda.schedule import Schedule
 from esvi_shm.families.lda.update import FLUSH_ROWS
 from tests.families.lda.play import assert_sums_hold, bound_noise, cases, look, play
@@ -329,39 +329,6 @@ def test_counts_below_the_resolution_of_the_priors_are_placed(n_topics, prior):
         np.testing.assert_allclose(seen.phi_doc.sum(axis=(1, 2)), counts.sum(axis=1), rtol=1e-2)
         np.testing.assert_allclose(seen.phi_word.sum(axis=(0, 2)), counts.sum(axis=0), rtol=1e-2)
         assert np.isfinite(fit.bound()).all()
-
-
-def test_many_topics_are_active_of_themselves_where_documents_live_in_few():
-    """After `DENSE_PASSES`, and looked at again; the same numbers as where that is asked for."""
-    counts = simulated(n_documents=30)
-    options = {"n_topics": schedule.ACTIVE_TOPICS, "n_blocks": 2, "alpha": 0.01, "n_passes": 40}
-    chosen, asked = (play(counts, **options, **more) for more in (
-        {}, {"dense_passes": schedule.DENSE_PASSES}
-    ))  # fmt: skip
-    for n in range(schedule.DENSE_PASSES + 2):
-        assert chosen.shared["active_visits"][0] == 2 * max(n - schedule.DENSE_PASSES, 0)
-        chosen.run_pass()
-        asked.run_pass()
-    np.testing.assert_array_equal(chosen.gamma, asked.gamma)
-    # Under a large alpha every document lives in all topics.
-    spread = play(counts, **{**options, "alpha": 20.0})
-    worker, spread.passes = spread.workers[0], schedule.DENSE_PASSES
-    spread.run_pass()
-    assert not worker.uses_active and worker.lists is None
-    worker.rule = worker.rule._replace(cvb0=True)
-    assert not worker._pays(100)
-    worker.rule = worker.rule._replace(cvb0=False)
-    for _ in range(2):  # as if they had come down to one
-        for gamma in (arrays["gamma"] for arrays in spread.shards):
-            gamma[:, 1:] = 20.0
-        worker._pays(spread.passes)
-        assert worker.uses_active == (spread.passes > schedule.DENSE_PASSES + 1)
-        spread.passes = schedule.DENSE_PASSES + 5
-    few = FitConfig(n_topics=schedule.ACTIVE_TOPICS - 1)
-    assert Schedule(few).dense_passes is None
-    for changes in ({"storage": "topk"}, {"storage": "full"}, {"axis": "topics"}):
-        config = FitConfig(n_topics=schedule.ACTIVE_TOPICS, **changes)
-        assert Schedule(config).dense_passes is None
 
 
 def test_which_passes_are_dense():
