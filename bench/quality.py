@@ -7,10 +7,9 @@
 The scorer is document completion, `esvi_shm.metrics`: point topics E[beta] of any system, its own
 alpha, the same coins. Seconds are those of training alone, one thread each, kernels compiled
 before: esvi_shm its start and its passes; a peer as told in `bench.peers`. They are kept by the
-wall's clock and by the processor's, which is the one to compare where other work runs beside; that
-of esvi_shm holds its last evaluation as well. For the curves a peer is scored on its way, outside
-its clock; esvi_shm has a fit of its own for each number of passes, since what a pass does depends
-on how many there are.
+wall's clock and by the processor's, of all processes, which is the one to compare where other work
+runs beside. For the curves a peer is scored on its way, outside its clock; esvi_shm has a fit of
+its own for each number of passes, since what a pass does depends on how many there are.
 
 With `--bound` the ELBO (L, by `bench.score`) of whole corpora is found instead, at
 alpha = eta = 0.1.
@@ -38,12 +37,12 @@ from esvi_shm import metrics
 from esvi_shm.config import FitConfig
 from esvi_shm.corpus.corpus import Corpus
 from esvi_shm.runtime import engine
-from esvi_shm.runtime.record import Observer, Record
+from esvi_shm.runtime.record import Observer
 
 CORPORA = ("ap", "kos", "nips", "nyt9k", "reuters21578", "poliblog5k", "20news")
 BOUND_PRIORS = (0.1, 0.1)
 #: Numbers of steps at which states are scored for the curves, besides the last.
-CURVE = (5, 10, 20, 25, 37, 50, 100, 200)
+CURVE = (5, 10, 12, 15, 20, 25, 30, 37, 50, 100, 200)
 
 
 class System(NamedTuple):
@@ -56,7 +55,7 @@ class System(NamedTuple):
 
 
 class _Cpu(Observer):
-    """Processor seconds of all processes, from when they are ready until after the last bound."""
+    """Processor seconds of all processes, from when they are ready until the last bound."""
 
     seconds = began = 0.0
 
@@ -64,7 +63,7 @@ class _Cpu(Observer):
         if name == "start":
             self.began = self._of_all()
 
-    def evaluated(self, record: Record) -> None:
+    def evaluating(self) -> None:
         self.seconds = self._of_all() - self.began
 
     @staticmethod

@@ -349,6 +349,7 @@ class Home:
         return play(script, self._command, self._run_on_trial, *of_all)
 
     def _evaluate(self) -> None:
+        self.observer.evaluating()
         visits, visits_a_pass = float(self._n_visits()), float(self.visits_a_pass)
         if self.nodes is not None:
             visits, visits_a_pass = self.nodes.sums(visits, visits_a_pass)

@@ -46,6 +46,9 @@ class Observer:
     def progress(self, done: int, planned: int, fit_seconds: float) -> None:
         """Work done so far, of what is planned."""
 
+    def evaluating(self) -> None:
+        """The bound is to be computed; the clock of the fit stands still."""
+
     def evaluated(self, record: Record) -> None:
         """The bound was computed."""
 

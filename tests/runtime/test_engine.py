@@ -180,6 +180,9 @@ def test_observers_are_told_everything_in_order(threaded_fit):
         def stage(self, name):
             told.append(name)
 
+        def evaluating(self):
+            told.append("bound")
+
         def evaluated(self, record):
             told.append(record.passes)
 
@@ -188,7 +191,7 @@ def test_observers_are_told_everything_in_order(threaded_fit):
             assert fit_seconds >= 0
 
     threaded_fit(observer=Watching(), n_passes=6, evaluate_every=3)
-    assert told == ["planned", "compile", "workers", "start", "passes", 3, 6]
+    assert told == ["planned", "compile", "workers", "start", "passes", "bound", 3, "bound", 6]
 
 
 def test_numbers_are_lowered_to_what_there_is_work_for(threaded_fit):
