@@ -151,7 +151,7 @@ def specs(sizes: Sizes, n_topics: int) -> list[ArraySpec]:
         ),
         ArraySpec(
             "active_visits", (sizes.n_workers,), np.int64, worker, home,
-            "how many of the worker's visits were over active sets",
+            "how many of the worker's visits were over active sets; 0 where that was given up",
         ),
         ArraySpec("knows_live", (B,), np.bool_, owner, everyone, "whether live_topics holds"),
     ]  # fmt: skip

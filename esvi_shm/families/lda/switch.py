@@ -70,8 +70,8 @@ class Switch:
             self._spent = self._saved = 0.0
         return self.is_on
 
-    def count(self, block: int, counts: np.ndarray) -> None:
-        """Judge by a visit that was over active sets.
+    def goes_on(self, block: int, counts: np.ndarray) -> bool:
+        """Judge by a visit that was over active sets; whether those that follow are to be.
 
         Parameters
         ----------
@@ -89,3 +89,4 @@ class Switch:
                 self._pause *= LONGER
                 self._look_after += self._pause
             self._spent = self._saved = 0.0
+        return self.is_on

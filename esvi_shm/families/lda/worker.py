@@ -171,10 +171,10 @@ class Worker:
             value += active.visit(self.desk, cell, want_entropy, live, self.lists)
             left_out += self.lists.left_out[0]
             counts += self.lists.counts
-        if self.model.schedule.chooses:
-            self.switch.count(block, counts)
         self.entropy[block] = value if want_entropy else np.nan
         self.shared["active_visits"][self.worker] += 1
+        if self.model.schedule.chooses and not self.switch.goes_on(block, counts):
+            self.shared["active_visits"][self.worker] = 0  # nothing will be left of them
         if rule.cvb0:
             self.shared["cvb0_left_out"][self.worker, block] = left_out
 

@@ -61,14 +61,17 @@ def test_where_documents_live_in_many_topics_none_are_tried():
 def test_what_costs_more_is_given_up_and_tried_later(monkeypatch):
     monkeypatch.setattr(switch, "MOST_COST", 0.0)
     fit = play(simulated(n_documents=30), **CHOOSING, alpha=0.01)
-    worker, tried = fit.workers[0], []
+    worker, tried, visit = fit.workers[0], [], fit.workers[0]._visit_active
+
+    def spy(*arguments):
+        tried.append(fit.passes)
+        visit(*arguments)
+
+    monkeypatch.setattr(worker, "_visit_active", spy)
     first = fit.passes = schedule.DENSE_PASSES
-    for pass_ in range(first, first + 2 + LOOK_PASSES * (1 + LONGER)):
-        before = fit.shared["active_visits"][0]
+    for _ in range(2 + LOOK_PASSES * (1 + LONGER)):
         fit.run_pass()
-        if fit.shared["active_visits"][0] > before:
-            tried.append(pass_)
-        assert not worker.switch.is_on
+        assert not worker.switch.is_on and not fit.shared["active_visits"].any()
     assert tried == [first, first + LOOK_PASSES * (1 + LONGER)]
     worker.command("unfold")
     assert worker.switch.look(0, worker.gamma[:0], worker.rule.alpha)
@@ -92,10 +95,10 @@ def test_a_switch_weighs_what_visits_had_to_do(n_turns):
         for part in (0.0, over):
             assert weighed.is_on
             left = max(part * MOST_COST * all_topics.sum() - fixed.sum(), 0)
-            weighed.count(int(part > 0), np.array([0, left / ACTIVE[3], 0, 0]))
+            weighed.goes_on(int(part > 0), np.array([0, left / ACTIVE[3], 0, 0]))
     assert not weighed.is_on
     assert not weighed.look(7 + LOOK_PASSES * (1 + LONGER) - 1, gamma, alpha)
     assert weighed.look(7 + LOOK_PASSES * (1 + LONGER), gamma, alpha)
     # One block alone that costs more than a whole pass may.
-    weighed.count(0, np.array([0, 0, MOST_COST * all_topics.sum() / ACTIVE[4], 0]))
+    weighed.goes_on(0, np.array([0, 0, MOST_COST * all_topics.sum() / ACTIVE[4], 0]))
     assert not weighed.is_on
