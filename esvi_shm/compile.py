@@ -55,7 +55,7 @@ if hasattr(caching, "UserProvidedCacheLocator") and hasattr(numba.config, "CACHE
             return super().get_source_stamp()
 
     _LOCATORS: str | None = f"{__name__}.{Locator.__name__}"
-else:  # before numba 0.62
+else:  # an older numba, which goes by paths alone
     _LOCATORS = None
 
 

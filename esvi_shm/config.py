@@ -196,9 +196,9 @@ class FitConfig:
         Passes that update every pair over all topics; in those that follow, a pair moves only
         among the topics that its document and its word live in. None: all passes by cvb0, and of
         fewer than 512 topics; else 20, and more until documents live in at most an eighth of the
-        topics, and where the others would cost more. Of mixtures
-        that keep the largest responsibilities: passes that score a point against all components;
-        in those that follow it is scored against those near it. None: 5.
+        topics, and where the others would cost more. Of mixtures that keep the largest
+        responsibilities: passes that score a point against all components; in those that follow it
+        is scored against those near it. None: 5.
     noise_passes : int or None
         None: three fifths of all passes, at most 60; with inference `vb` 15.
     seed_documents : int or None

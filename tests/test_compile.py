@@ -50,7 +50,7 @@ def test_it_is_told_once_and_only_if_no_cache_has_the_kernel(fresh):
     assert told == [1]
 
 
-@pytest.mark.skipif(compile_module._LOCATORS is None, reason="needs numba 0.62")
+@pytest.mark.skipif(compile_module._LOCATORS is None, reason="this numba goes by paths alone")
 def test_the_package_finds_them_wherever_it_is_installed(fresh, tmp_path, monkeypatch):
     told = []
     for package in ("one", "another"):

@@ -339,16 +339,9 @@ def _sweep(shard, block, gamma, lambda_, phi_doc, rule, want_entropy, scratch, l
                     n_more += lists.first[i + 1] - lists.first[i]
                     shares = (all_factors, document_factors, outside)
                     part, done = _update_outside(
-                        i,
-                        pair_count[j + c],
-                        gamma[d],
-                        most,
-                        shares,
-                        rule,
-                        live[d],
-                        want_entropy,
-                        lists,
-                    )
+                        i, pair_count[j + c], gamma[d], most, shares, rule, live[d],
+                        want_entropy, lists,
+                    )  # fmt: skip
                     if not done:
                         n_logs += n_topics
                         if more.shape[0] == 0:

@@ -137,7 +137,7 @@ def _list_far(x, base, limit, few, n):
     for w in range(bits.shape[0] if 2 * n_far <= x.shape[0] else 0):
         left = bits[w]
         while left != 0:
-            # Unsigned: a look whether an index is negative takes as long as all the rest.
+            # Unsigned: to look whether an index is negative takes a third of this loop's time.
             k, end = np.uint64(64 * w + lowest(left)), np.uint64(n)
             places[end] = k
             listed[end] = x[k]
