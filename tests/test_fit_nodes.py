@@ -72,7 +72,15 @@ def test_nodes_launched_here_make_one_model(tmp_path):
     importlib.util.find_spec("mpi4py") is None or shutil.which("mpiexec") is None,
     reason="no mpi4py or no mpiexec: pip install 'esvi_shm[mpi-local]'",
 )
-@pytest.mark.parametrize("more", [("--repair-after", "29"), ("--axis", "topics")], ids=" ".join)
+@pytest.mark.parametrize(
+    "more",
+    [
+        ("--repair-after", "29"),
+        # The frames are those of other fits; test_topic_axis_nodes has what is special.
+        pytest.param(("--axis", "topics"), marks=pytest.mark.slow),
+    ],
+    ids=" ".join,
+)
 def test_ranks_of_mpi_make_one_model(more, tmp_path):
     path, out = write_uci(tmp_path), tmp_path / "model"
     same = "--passes", "40", "--transport", "mpi", "--out", out

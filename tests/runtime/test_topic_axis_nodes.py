@@ -37,7 +37,9 @@ def assert_is_one_fit(results, counts=COUNTS):
     sums_hold(results[0].learned, counts, alpha=0.6, eta=0.6)
 
 
-@pytest.mark.parametrize(("n_nodes", "n_workers"), [(2, 1), (3, 1), (2, 2)])
+@pytest.mark.parametrize(
+    ("n_nodes", "n_workers"), [pytest.param(2, 1, marks=pytest.mark.slow), (3, 1), (2, 2)]
+)
 def test_the_bound_never_falls(n_nodes, n_workers, monkeypatch):
     results, meeting = fit_together(
         CORPUS, replace(CONFIG, n_workers=n_workers), n_nodes, monkeypatch
