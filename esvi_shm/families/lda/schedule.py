@@ -35,8 +35,8 @@ MOST_NOISE_PASSES, VB_NOISE_PASSES = 60, 15
 #: Share of a pair's tokens that may go to topics outside of its active sets (`active`), at most.
 TOLERANCE = 1e-3
 #: From so many topics on active sets are tried in passes of vb where `dense_passes` says nothing,
-#: after so many passes, and used where they cost less (`switch`): half of the time at 512 topics,
-#: a few hundredths at 256 (`bench/RESULTS.md`).
+#: after so many passes, and used where they cost less (`switch`): half of the time at 512 topics;
+#: at 256 they save a third on AP and cost a tenth more on NIPS (`bench/RESULTS.md`).
 ACTIVE_TOPICS, DENSE_PASSES = 512, 20
 #: Under cvb0: that over its tokens inside. What a pair has outside is no sign there that it lives
 #: elsewhere: at 10 times the tokens inside so many pairs were updated over more topics that a pass
