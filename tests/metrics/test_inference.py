@@ -34,7 +34,7 @@ def test_scikit_learn_infers_the_same(case, tol):
     expected = peer.transform(corpus.as_sparse().astype(float))
     # Each may stop a step before the other, which moves a document of 20 tokens by K tol / 24.
     assert np.abs(theta - expected).max() < 2 * 40 * tol / 24
-    assert np.abs(theta - expected).mean() < 2e-4
+    assert np.abs(theta - expected).mean() < 4e-4
     np.testing.assert_allclose(theta[7], 1 / 40, rtol=1e-6)
 
 

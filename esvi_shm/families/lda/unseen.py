@@ -10,10 +10,11 @@ A word's row may have any scale, which cancels in phi. As in `update`, a pair wh
 topics underflows under vb is done in the log domain. Under cvb0 gamma is at least alpha, so only
 a word that no topic knows can have such a sum, and it says nothing of theta.
 
-Under vb most topics soon hold next to nothing of a document. Those that hold less than a tenth of
-the tolerance are left out of its steps, their gamma kept, until the others have settled; the last
-step is always one over all topics, and the document is done only if gamma moves by less than the
-tolerance in it. That halves the time on long documents; a tolerance of 0 leaves out nothing.
+Under vb most topics soon hold next to nothing of a document. Those that are falling fast and hold
+little are left out of its steps until the others have settled; the last step is always one over
+all topics, and the document is done only if gamma moves by less than the tolerance in it. What is
+left then settles slowly, so that after some steps log(gamma - alpha) moves further than a step
+says (over-relaxation), but not in the last one. With a tolerance of 0 the steps are the plain ones.
 
 Each document is on its own: which others there are, and on what thread, changes no bit.
 
@@ -32,8 +33,17 @@ from esvi_shm.vector import dot_1, dot_4, mix_1, mix_4, padded
 
 #: Under cvb0 a word whose probability is below this in a document says nothing of theta.
 NOTHING = np.float32(1e-25)
-#: A topic is left out where it holds less than this times the tolerance.
+#: A topic is left out where a step has halved what it holds, to less than so many tokens and less
+#: than this times a K-th of the document: under vb E(gamma) is next to nothing then.
+FALLING, FEW_TOKENS, FEW_OF_MEAN = 0.5, 0.3, 0.25
+#: And where it holds less than this times the tolerance.
 NEGLIGIBLE = 0.1
+#: To copy a topic's values takes as long as so many steps over them: the others are copied, side by
+#: side, when steps over those to leave out have taken as long as that will.
+COPY = 6
+#: From this step on what a topic holds is multiplied by a power of the step's ratio, 1.75 in all;
+#: the ratio is bounded in it.
+RELAX_FROM, MOST_RATIO = 8, np.float32(4.0)
 
 
 class Topics(NamedTuple):
@@ -128,11 +138,13 @@ def settle_documents(first, last, indptr, rows, counts, topics, rule, stop, gamm
     most = 0
     for d in range(first, last):
         most = max(most, indptr[d + 1] - indptr[d])
-    near = np.empty(most * length, np.float32)
+    near, at_of = np.empty(most * length, np.float32), np.empty(most, np.int64)
     # The live topics, and what belongs to each of them, in their order.
     live = np.empty(n_topics, np.int64)
+    places = np.empty(n_topics, np.int64)
     prior, own = np.empty(n_topics, np.float32), np.empty(n_topics, np.float32)
-    mass, extra = np.empty(n_topics, np.float32), np.empty(n_topics, np.float32)
+    held, mass = np.empty(n_topics, np.float32), np.empty(n_topics, np.float32)
+    extra = np.empty(n_topics, np.float32)
     theta, total = np.zeros(length, np.float32), np.zeros(length, np.float32)
     pair_phi = np.empty(n_topics)
     prior_sum = 0.0
@@ -147,23 +159,38 @@ def settle_documents(first, last, indptr, rows, counts, topics, rule, stop, gamm
         for k in range(n_topics):
             live[k] = k
             prior[k] = rule.alpha[k]
+            held[k] = tokens / n_topics
             own[k] = row[k] = rule.alpha[k] + tokens / n_topics
         if tokens == 0.0:
             continue
         limit = stop.tol * ((prior_sum + tokens) if stop.of_theta else n_topics)
         # Some topic holds a K-th of the tokens.
         least = NEGLIGIBLE * min(limit, tokens) / n_topics
-        n_live, width = n_topics, length
-        _gather(topics.beta, length, words, live, near, width)
+        few = min(FEW_TOKENS, FEW_OF_MEAN * tokens / n_topics)
+        leaves_out = stop.tol > 0.0 and not rule.cvb0
+        n_live, width, wasted = n_topics, length, 0
+        # What is read in every step is worth a copy, side by side.
+        copied = not leaves_out
+        if copied:
+            _gather(topics.beta, length, words, live, near, at_of, width)
         for step in range(stop.steps):
             if rule.cvb0 and rule.power == 1.0:
                 theta[:n_live] = own[:n_live]
             else:
                 row_factors_into(own[:n_live], theta[:width], rule)
-            by_logs = _sum_pairs(
-                words, n, near, width, theta, total, topics, rule, row, own, live[:n_live],
-                pair_phi, extra,
-            )  # fmt: skip
+            state = (row, own, live[:n_live])
+            if copied:
+                by_logs = _sum_pairs(
+                    words, n, near, at_of, width, theta, total, topics, rule, state,
+                    pair_phi, extra,
+                )  # fmt: skip
+            else:
+                for j in range(n.shape[0]):
+                    at_of[j] = length * words[j]
+                by_logs = _sum_pairs(
+                    words, n, topics.beta, at_of, width, theta, total, topics, rule, state,
+                    pair_phi, extra,
+                )  # fmt: skip
             change, n_left = 0.0, 0
             for i in range(n_live):
                 mass[i] = theta[i] * total[i]
@@ -172,49 +199,71 @@ def settle_documents(first, last, indptr, rows, counts, topics, rule, stop, gamm
                 new = prior[i] + mass[i]
                 change += abs(new - own[i])
                 own[i] = new
-                n_left += mass[i] >= least
+                places[n_left] = i
+                n_left += mass[i] >= few or (mass[i] >= least and mass[i] > FALLING * held[i])
             settled, next_to_last = change < limit, step >= stop.steps - 2
             if n_live == n_topics and settled:
                 break
-            # Fewer topics are worth new rows where they fill at most half of the vectors.
-            fewer = 2 * padded(n_left) <= width and not (rule.cvb0 or settled or next_to_last)
-            all_again = n_live < n_topics and (settled or next_to_last)
-            if fewer or all_again:
+            if n_live < n_topics and (settled or next_to_last):
                 for i in range(n_live):
                     row[live[i]] = own[i]
-                n_left = 0
-                for i in range(n_topics if all_again else n_live):
-                    if all_again or mass[i] >= least:
-                        live[n_left] = i if all_again else live[i]
-                        n_left += 1
-                n_live, width = n_left, padded(n_left)
+                for k in range(n_topics):
+                    live[k], prior[k], own[k] = k, rule.alpha[k], row[k]
+                    held[k] = own[k] - prior[k]
+                n_live, width, wasted, copied = n_topics, length, 0, False
+                continue
+            if step >= RELAX_FROM and stop.tol > 0.0 and not (settled or next_to_last):
+                _relax(n_live, prior, held, mass, own)
+            for i in range(n_live):
+                held[i] = own[i] - prior[i]
+            wasted += width - padded(n_left)
+            if leaves_out and wasted >= COPY * n_left and not next_to_last:
                 for i in range(n_live):
-                    prior[i], own[i] = rule.alpha[live[i]], row[live[i]]
-                _gather(topics.beta, length, words, live[:n_live], near, width)
+                    row[live[i]] = prior[i]
+                for i in range(n_left):
+                    at = places[i]
+                    live[i], prior[i], own[i], held[i] = live[at], prior[at], own[at], held[at]
+                n_live, width, wasted, copied = n_left, padded(n_left), 0, True
+                _gather(topics.beta, length, words, live[:n_live], near, at_of, width)
         for i in range(n_live):
             row[live[i]] = own[i]
 
 
 @kernel
-def _gather(beta, length, words, live, near, width):
+def _relax(n, prior, held, mass, own):
+    """Let what each of n topics holds go further than the step from `held` to `mass`; same sum."""
+    before = after = np.float32(0.0)
+    for i in range(n):
+        ratio = np.float32(1.0)
+        if held[i] > np.float32(0.0):
+            ratio = min(mass[i] / held[i], MOST_RATIO)
+        root = np.sqrt(ratio)
+        own[i] = mass[i] * root * np.sqrt(root)
+        before += mass[i]
+        after += own[i]
+    # Under cvb0 a document of words that say nothing holds nothing.
+    scale = before / after if after > np.float32(0.0) else np.float32(0.0)
+    for i in range(n):
+        own[i] = prior[i] + own[i] * scale
+
+
+@kernel
+def _gather(beta, length, words, live, near, at_of, width):
     """Put the live topics of a document's rows of beta side by side, each row `width` long."""
     n_live = live.shape[0]
     for j in range(words.shape[0]):
         source = beta[length * words[j] : length * (words[j] + 1)]
         target = near[width * j : width * (j + 1)]
-        if width == length:
-            for k in range(length):
-                target[k] = source[k]
-        else:
-            for i in range(n_live):
-                target[i] = source[live[i]]
-            for i in range(n_live, width):
-                target[i] = 0.0
+        for i in range(n_live):
+            target[i] = source[live[i]]
+        for i in range(n_live, width):
+            target[i] = 0.0
+        at_of[j] = width * j
 
 
 @kernel
 def _sum_pairs(
-    words, counts, near, width, theta, total, topics, rule, row, own, live, pair_phi, extra
+    words, counts, near, at_of, width, theta, total, topics, rule, state, pair_phi, extra
 ):
     """total = sum of n beta / (theta @ beta) over a document's words.
 
@@ -227,7 +276,7 @@ def _sum_pairs(
     j = 0
     while j < n:
         if j + 4 <= n:
-            at = (width * j, width * (j + 1), width * (j + 2), width * (j + 3))
+            at = (at_of[j], at_of[j + 1], at_of[j + 2], at_of[j + 3])
             s = dot_4(theta, near, at, width)
             if min(min(s[0], s[1]), min(s[2], s[3])) >= least:
                 weights = (
@@ -240,18 +289,19 @@ def _sum_pairs(
                 j += 4
                 continue
         # One pair: the last ones of a document, and each of a four with one that underflows.
-        at_1 = (width * j,)
+        at_1 = (at_of[j],)
         (s_1,) = dot_1(theta, near, at_1, width)
         if s_1 >= least:
             mix_1(theta, total, near, at_1, (counts[j] / s_1,), width)
         elif not rule.cvb0:
             if not by_logs:
                 by_logs = True
+                row, own, live = state
                 extra[:] = 0.0
                 for i in range(live.shape[0]):
                     row[live[i]] = own[i]
             word_row = topics.lambda_[topics.words[words[j]]]
-            phi_by_logs_into(row, word_row, topics.log_topic, False, rule, pair_phi)
+            phi_by_logs_into(state[0], word_row, topics.log_topic, False, rule, pair_phi)
             for k in range(extra.shape[0]):
                 extra[k] += counts[j] * pair_phi[k]
         j += 1
