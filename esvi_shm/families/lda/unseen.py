@@ -241,8 +241,7 @@ def _relax(n, prior, held, mass, own):
         own[i] = mass[i] * root * np.sqrt(root)
         before += mass[i]
         after += own[i]
-    # Under cvb0 a document of words that say nothing holds nothing.
-    scale = before / after if after > np.float32(0.0) else np.float32(0.0)
+    scale = before / after
     for i in range(n):
         own[i] = prior[i] + own[i] * scale
 

@@ -216,7 +216,7 @@ def test_an_empty_document_has_the_prior_and_ranges_write_their_own_rows():
 
 
 def test_words_that_no_topic_knows_leave_the_prior():
-    """Under cvb0 point topics may be 0; many steps, so that they are relaxed too."""
+    """Under cvb0 point topics may be 0."""
     topics = unseen.given_topics(np.zeros((3, 16), np.float32))
     csr = (
         frozen([0, 2], np.int64), frozen([0, 2], np.int32), frozen([5, 1], np.float32),
