@@ -255,7 +255,7 @@ def stress(n_items: int) -> None:
 
 
 def test_two_processes_lose_nothing() -> None:
-    stress(50_000)
+    stress(20_000)
 
 
 @pytest.mark.slow
