@@ -103,7 +103,7 @@ class FittedModel:
     def gamma(self) -> np.ndarray:
         """Dirichlet parameters of the documents, float32, shape (D, K)."""
         parts = self.parameters.gamma_parts
-        return parts[0] if len(parts) == 1 else np.concatenate(parts)
+        return np.asanyarray(parts[0]) if len(parts) == 1 else np.concatenate(parts)
 
     def given_topics(self, source: str = "a model") -> GivenTopics:
         """Its topics as what another fit may start from; `source` is what messages call them."""

@@ -10,6 +10,8 @@ from typing import NamedTuple
 
 import numpy as np
 
+from esvi_shm.compact import CompactRows
+
 #: Rows that are copied at a time where the order changes.
 CHUNK = 4096
 
@@ -24,14 +26,14 @@ class Parameters:
         Rows in the order of `word_ids`.
     word_ids : int array, shape (V,), or None
         The word of each row; None: row v is word v.
-    gamma_parts : sequence of float arrays, shapes (D_p, K)
+    gamma_parts : sequence of float arrays or CompactRows, shapes (D_p, K)
         Together the documents in order.
     alpha, eta : float64 arrays, shapes (K,) and (V,)
     """
 
     lambda_rows: np.ndarray
     word_ids: np.ndarray | None
-    gamma_parts: Sequence[np.ndarray]
+    gamma_parts: Sequence[np.ndarray | CompactRows]
     alpha: np.ndarray
     eta: np.ndarray
 
@@ -44,6 +46,12 @@ class Parameters:
                 yield self.lambda_rows[first : first + CHUNK]
             else:
                 yield self.lambda_rows[row_of[first : first + CHUNK]]
+
+    def gamma_chunks(self) -> Iterator[np.ndarray]:
+        """gamma in the order of the documents, some rows at a time."""
+        for part in self.gamma_parts:
+            for first in range(0, len(part), CHUNK):
+                yield part[first : first + CHUNK]
 
 
 class Topic(NamedTuple):

@@ -1,7 +1,7 @@
 """The model directory: written aside, swapped in, repaired after an interruption.
 
     manifest.json    format version, configuration, corpus digest and sizes, versions, SHA-256
-    lambda.npy       float32 (V, K)       gamma.npy    float32 (D, K)
+    lambda.npy       float32 (V, K)       gamma.npy    float32 (D, K)       or as in `compact`
     alpha.npy        float64 (K,)         eta.npy      float64 (V,)
     vocabulary.txt   word v on line v     history.csv  one evaluation a line
     summary.json     the figures of the fit
@@ -31,7 +31,7 @@ from typing import Any, BinaryIO
 import numpy as np
 
 import esvi_shm
-from esvi_shm import mixture_store
+from esvi_shm import compact, mixture_store
 from esvi_shm.errors import ModelError
 from esvi_shm.mixture import FittedMixture
 from esvi_shm.model import FittedModel
@@ -41,7 +41,7 @@ from esvi_shm.shared.preflight import free_space
 
 FORMAT_VERSION = 1
 MANIFEST = "manifest.json"
-_ARRAYS = ("lambda", "gamma", "alpha", "eta")
+_MATRICES, _PRIORS = ("lambda", "gamma"), ("alpha", "eta")
 _SIZES: tuple[str, ...] = ("n_documents", "n_words", "n_pairs", "n_tokens", "n_topics")
 _OTHERS = ("vocabulary.txt", "history.csv", "summary.json")
 #: Bytes that are read at a time: whole numbers of every type of floats.
@@ -242,9 +242,11 @@ def load(folder: str | os.PathLike[str]) -> Any:
 def _read(target: Path) -> Any:
     manifest = _read_manifest(target)
     is_mixture = mixture_store.is_mixture(manifest)
-    names = {f"{name}.npy" for name in _ARRAYS} | {*_OTHERS}
     if is_mixture:
         names = mixture_store.names(manifest["sha256"])
+    else:
+        names = {f"{name}.npy" for name in _PRIORS} | {*_OTHERS}
+        names = names.union(*(compact.names(name, manifest["sha256"]) for name in _MATRICES))
     if wrong := sorted(names ^ set(manifest["sha256"])):
         rule = f"must list the files {', '.join(sorted(names))}"
         raise ModelError(f"{target / MANIFEST}: {rule}, and differs in {wrong[0]!r}")
@@ -306,21 +308,23 @@ def _header(file: BinaryIO) -> tuple[np.dtype[Any] | None, int]:
 
 
 def _parse(target: Path) -> FittedModel:
-    arrays = {
-        name: np.load(target / f"{name}.npy", mmap_mode="r", allow_pickle=False) for name in _ARRAYS
-    }
     words = (target / "vocabulary.txt").read_text(encoding="utf-8").split("\n")[:-1]
     history = mixture_store.read_history(target)
     summary = dict(json.loads((target / "summary.json").read_text()))
-    V, K = arrays["lambda"].shape
-    shapes = {"lambda": (V, K), "gamma": (len(arrays["gamma"]), K), "alpha": (K,), "eta": (V,)}
-    for name, shape in shapes.items():
-        if arrays[name].shape != shape or arrays[name].dtype.kind != "f":
-            raise ValueError(f"{name} must be floats of shape {shape}, got {arrays[name].shape}")
-    if len(words) != V or not history:
-        raise ValueError(f"there must be {V} words and a history, got {len(words)}")
-    alpha, eta = np.array(arrays["alpha"]), np.array(arrays["eta"])
-    parameters = Parameters(arrays["lambda"], None, [arrays["gamma"]], alpha, eta)
+    alpha, eta = (np.load(target / f"{name}.npy", allow_pickle=False) for name in _PRIORS)
+    V, K = len(words), alpha.size
+    if eta.shape != (V,) or not history:
+        raise ValueError(f"there must be a prior for {V} words and a history, got {eta.shape}")
+    lambda_ = compact.read_rows(target, "lambda", eta[:, None], K)
+    gamma = compact.read_rows(target, "gamma", alpha, K)
+    shapes = {"lambda": (V, K), "gamma": (len(gamma), K), "alpha": (K,), "eta": (V,)}
+    for (name, shape), array in zip(shapes.items(), (lambda_, gamma, alpha, eta), strict=True):
+        if array.shape != shape or array.dtype.kind != "f":
+            raise ValueError(f"{name} must be floats of shape {shape}, got {array.shape}")
+    # Words are few, and whoever loads a model asks for them; documents may be many.
+    if isinstance(lambda_, compact.CompactRows):
+        lambda_ = np.asarray(lambda_)
+    parameters = Parameters(lambda_, None, [gamma], alpha, eta)
     return FittedModel(parameters, words, history, summary)
 
 
@@ -405,8 +409,11 @@ def _write_topics(model: FittedModel, writer: _Writer) -> None:
     held = model.parameters
     n_words, n_topics = held.lambda_rows.shape
     n_documents = sum(len(part) for part in held.gamma_parts)
-    writer.array("lambda.npy", (n_words, n_topics), np.float32, held.lambda_chunks())
-    writer.array("gamma.npy", (n_documents, n_topics), np.float32, held.gamma_parts)
+    eta, alpha = held.eta.astype(np.float32), held.alpha.astype(np.float32)
+    of_words = np.broadcast_to(eta[:, None], (n_words, n_topics))
+    compact.write_rows(writer, "lambda", held.lambda_chunks, of_words)
+    of_documents = np.broadcast_to(alpha, (n_documents, n_topics))
+    compact.write_rows(writer, "gamma", held.gamma_chunks, of_documents)
     writer.array("alpha.npy", (n_topics,), np.float64, [held.alpha])
     writer.array("eta.npy", (n_words,), np.float64, [held.eta])
     writer.write("vocabulary.txt", (f"{word}\n".encode() for word in model.words))

@@ -17,7 +17,7 @@ FLOORS = [
     {"runtime"},
     {"transports"},
     {
-        "parameters", "intervals", "summary", "model", "metrics", "estimators", "store",
+        "parameters", "compact", "intervals", "summary", "model", "metrics", "estimators", "store",
         "progress", "command", "mixture", "mixture_store", "mixture_holdout",
         "mixture_estimator", "fit_mixture", "fit_nodes",
     },
