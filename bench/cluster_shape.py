@@ -9,8 +9,8 @@ pairs      of block b at a shard: its pairs / P
 words      of block b at a shard: the sum over its words of 1 - exp(-documents of the word / P)
 documents  of block b at a shard: D / P (1 - (1 - share of b in all pairs)^(pairs of a document))
 
-A row of lambda is sent as `runtime.packing` sends it: what differs from the prior, in groups of
-`LANES` topics, of which a word in t topics, thrown at random, meets n (1 - (1 - 1/n)^t).
+A row of lambda is sent as `runtime.packing` sends it: a bit for each topic, and what differs from
+the prior.
 """
 
 from dataclasses import dataclass
@@ -18,8 +18,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from esvi_shm.corpus.split import assign_blocks
+from esvi_shm.runtime.packing import BITS
 from esvi_shm.simulate import LIKE
-from esvi_shm.vector import LANES
 
 
 @dataclass(frozen=True)
@@ -141,10 +141,8 @@ def load_of(
     dense = 4.0 * visit.topics * np.diff(bounds)
     wire = dense
     if visit.word_topics:
-        groups = -(-visit.topics // LANES)
         lives = np.minimum(documents_of, visit.word_topics)
-        met = groups * (1 - (1 - 1 / groups) ** lives)
-        wire = by_block(4 + 4 * -(-groups // 32) + 4 * min(LANES, visit.topics) * met)
+        wire = by_block(4 + 4 * -(-visit.topics // BITS) + 4 * lives)
     rows = documents.sum() + words.sum()
     return Load(
         pairs.tolist(),

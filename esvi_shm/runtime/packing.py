@@ -1,10 +1,11 @@
 """Rows of float32 as few bytes: what most of a row is, is sent once.
 
 Most of a settled row of lambda is its prior, to the bit: a word lives in few topics. So a row is
-sent as its least value, which is that, and the groups of `LANES` numbers that are not all equal
-to it. Rows without such groups get longer by a little: see `most`.
+sent as its least value, which is that, and the numbers that are not equal to it. Rows of which all
+differ get longer by a little: see `most`. Whole groups of `LANES` numbers saved half of the bytes
+of NIPS, 128 topics, once 7% of the numbers are no prior, as most groups have one; single ones 89%.
 
-    row     least value, float32 | a bit for each group | the groups whose bit is 1
+    row     least value, float32 | a bit for each number | the numbers whose bit is 1
 """
 
 from collections.abc import Sequence
@@ -12,13 +13,13 @@ from collections.abc import Sequence
 import numpy as np
 
 from esvi_shm.compile import kernel
+from esvi_shm.sparse import lowest, popcount
 from esvi_shm.vector import LANES
 
-
-def _sizes(array: np.ndarray) -> tuple[int, int]:
-    """Groups of a row, and bytes of its bits, whole float32."""
-    n_groups = -(-array.shape[1] // LANES)
-    return n_groups, 4 * -(-n_groups // 32)
+#: Numbers whose bits are in one uint32.
+BITS = 32
+#: The bits of a group.
+ALL = np.uint32((1 << LANES) - 1)
 
 
 def most(arrays: Sequence[np.ndarray]) -> int:
@@ -28,7 +29,7 @@ def most(arrays: Sequence[np.ndarray]) -> int:
     ----------
     arrays : sequence of float32 arrays, shapes (n_i, m_i)
     """
-    return sum(array.nbytes + len(array) * (4 + _sizes(array)[1]) for array in arrays)
+    return sum(array.nbytes + 4 * len(array) * (1 + -(-array.shape[1] // BITS)) for array in arrays)
 
 
 def pack(arrays: Sequence[np.ndarray]) -> memoryview:
@@ -40,7 +41,7 @@ def pack(arrays: Sequence[np.ndarray]) -> memoryview:
     >>> rows[3, 7] = 2.0
     >>> packed = pack([rows])
     >>> len(packed), rows.nbytes
-    (864, 25600)
+    (1204, 25600)
     >>> there = np.empty_like(rows)
     >>> unpack(packed, [there])
     >>> bool((there == rows).all())
@@ -80,8 +81,7 @@ def pack_rows(array, out, end):
     Of rows that are positive it is the least number; of others it is one of theirs, which will do.
     """
     n_columns = array.shape[1]
-    n_full, n_groups = n_columns // LANES, -(-n_columns // LANES)
-    n_words = -(-n_groups // 32)
+    n_words = -(-n_columns // BITS)
     for i in range(array.shape[0]):
         row = array[i]
         least = row[0]
@@ -92,25 +92,24 @@ def pack_rows(array, out, end):
         end = at + n_words
         for w in range(n_words):
             out[at + w] = np.uint32(0)
-        for group in range(n_groups):
-            first = group * LANES
-            differs = np.uint32(0)
-            if group < n_full:
+        for first in range(0, n_columns, LANES):
+            bits = np.uint32(0)
+            if first + LANES <= n_columns:
                 for k in range(LANES):
-                    differs |= row[first + k] ^ least
+                    bits |= np.uint32(row[first + k] != least) << np.uint32(k)
             else:
-                for k in range(first, n_columns):
-                    differs |= row[k] ^ least
-            if differs != 0:
-                out[at + (group >> 5)] |= np.uint32(1) << np.uint32(group & 31)
-                if group < n_full:
-                    for k in range(LANES):
-                        out[end + k] = row[first + k]
-                    end += LANES
-                else:
-                    for k in range(first, n_columns):
-                        out[end + k - first] = row[k]
-                    end += n_columns - first
+                for k in range(n_columns - first):
+                    bits |= np.uint32(row[first + k] != least) << np.uint32(k)
+            out[at + first // BITS] |= bits << np.uint32(first % BITS)
+            if bits == ALL:
+                for k in range(LANES):
+                    out[end + k] = row[first + k]
+                end += LANES
+                continue
+            while bits != 0:
+                out[end] = row[first + lowest(np.int64(bits))]
+                end += 1
+                bits &= bits - np.uint32(1)
     return end
 
 
@@ -121,8 +120,7 @@ def unpack_rows(values, end, array):
     All is uint32, the bits of float32.
     """
     n_columns, n_values = array.shape[1], values.shape[0]
-    n_full, n_groups = n_columns // LANES, -(-n_columns // LANES)
-    n_words = -(-n_groups // 32)
+    n_words = -(-n_columns // BITS)
     for i in range(array.shape[0]):
         row = array[i]
         at = end + 1
@@ -130,23 +128,26 @@ def unpack_rows(values, end, array):
         if end > n_values:
             return -1
         least = values[at - 1]
-        for group in range(n_groups):
-            first = group * LANES
-            size = min(LANES, n_columns - first)
-            if (values[at + (group >> 5)] >> np.uint32(group & 31)) & np.uint32(1):
-                if end + size > n_values:
-                    return -1
-                if group < n_full:
-                    for k in range(LANES):
-                        row[first + k] = values[end + k]
-                else:
-                    for k in range(size):
-                        row[first + k] = values[end + k]
-                end += size
-            elif group < n_full:
+        for first in range(0, n_columns, LANES):
+            bits = (values[at + first // BITS] >> np.uint32(first % BITS)) & ALL
+            whole = first + LANES <= n_columns
+            if end + popcount(np.int64(bits)) > n_values or (
+                not whole and bits >> (n_columns - first)
+            ):
+                return -1
+            if bits == ALL:
+                for k in range(LANES):
+                    row[first + k] = values[end + k]
+                end += LANES
+                continue
+            if whole:
                 for k in range(LANES):
                     row[first + k] = least
             else:
-                for k in range(size):
-                    row[first + k] = least
+                for k in range(first, n_columns):
+                    row[k] = least
+            while bits != 0:
+                row[first + lowest(np.int64(bits))] = values[end]
+                end += 1
+                bits &= bits - np.uint32(1)
     return end
