@@ -115,13 +115,19 @@ def wrong(array: np.ndarray, how: str) -> np.ndarray:
     return changed
 
 
-@pytest.mark.parametrize("how", ["last", "first", "shorter", "two axes", "none", "kind"])
-@pytest.mark.parametrize("name", sorted(COMPACT))
+@pytest.mark.parametrize(
+    ("name", "how"),
+    [
+        (name, how)
+        for name in sorted(COMPACT)
+        for how in ("last", "first", "shorter", "two axes", "none", "kind")
+        # Any value greater than 0 is one.
+        if not ("values" in name and how in ("first", "last"))
+    ],
+)
 def test_files_that_do_not_fit_are_one_error_though_their_sums_are_right(name, how, tmp_path):
     store.save(many_topics(), tmp_path / "m")
     path = tmp_path / "m" / name
-    if "values" in name and how in ("first", "last"):
-        pytest.skip("any value greater than 0 is one")
     np.save(path, wrong(np.load(path), how))
     manifest = json.loads((tmp_path / "m/manifest.json").read_text())
     manifest["sha256"][name] = hashlib.sha256(path.read_bytes()).hexdigest()
