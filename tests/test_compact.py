@@ -74,6 +74,8 @@ def test_it_takes_less_and_its_rows_are_read_alone(tmp_path):
     assert rows[-3:40].shape == (0, K) and rows[-3:42].tolist() == model.gamma[40:42].tolist()
     with pytest.raises(IndexError):
         rows[43]
+    with pytest.raises(ValueError, match="got step -1"):
+        rows[::-1]
 
 
 @pytest.mark.parametrize(("share", "n_topics"), [(0.05, K - 1), (0.7, K), (1.0, K)])
