@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from esvi_shm.runtime.packing import most, pack, unpack
+from esvi_shm.runtime.packing import most, pack, unpack, unpack_rows
 from esvi_shm.vector import LANES
 
 
@@ -63,3 +63,12 @@ def test_bytes_too_few_or_too_many_are_refused(array, n):
     if packed:
         with pytest.raises(ValueError, match=r"packed rows|not those of rows"):
             unpack(memoryview(packed[: -min(n, len(packed))]), there)
+
+
+@given(rows(), st.data())
+def test_nothing_is_read_beyond_the_bytes_that_there_are(array, data):
+    """Of memory behind them, which would say something else, or nothing."""
+    packed = np.frombuffer(pack([array]), np.uint32)
+    left = data.draw(st.integers(0, len(packed)))
+    there = np.zeros_like(array).view(np.uint32)
+    assert unpack_rows(packed[:left], 0, there) == (left if left == len(packed) else -1)
