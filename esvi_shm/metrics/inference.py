@@ -39,8 +39,9 @@ def infer_gamma(
 
     phi_dvk proportional to E(gamma_dk) E(lambda_vk) / E(pi_k), gamma_d = alpha + sum_v n_dv phi_dv,
     pi being the column sums of lambda, from phi uniform, until the mean change of a document's
-    gamma is below `tol`. Under vb a document may have several fixed points; this is the one that a
-    fit finds when it folds its documents in afresh.
+    gamma is below `tol` in a step over all topics. On the way steps are over-relaxed and leave out
+    topics that fall (with `tol` 0 all are plain). Under vb a document may have several fixed
+    points; this is, but for rare ones, that which a fit finds when it folds documents in afresh.
 
     Parameters
     ----------
