@@ -17,6 +17,7 @@ OURS: dict[str, dict[str, Any]] = {
     "cvb0": {"inference": "cvb0"},
     "cvb0, power 1": {"inference": "cvb0", "power": 1.0},
     "cvb0, power 0.8": {"inference": "cvb0", "power": 0.8},
+    "cvb0, leaving the pair out": {"inference": "cvb0", "leave_out": "pair"},
     "cvb0, leaving a token out": {"inference": "cvb0", "leave_out": "token"},
     "cvb0, leaving nothing out": {"inference": "cvb0", "leave_out": "none"},
     "anneal": {"inference": "anneal"},

@@ -178,8 +178,8 @@ class FitConfig:
         inference `cvb0`.
     leave_out : str or None
         What cvb0 takes out of the counts by which it places a pair: none, token (one of its own),
-        pair (all of them). None: pair; over-relaxed with inference `cvb0`, none in the first two
-        thirds of the passes, at most 25.
+        pair (all of them), excess (half as many again). None: pair; with inference `cvb0` excess,
+        and over-relaxed none in the first two thirds of the passes, at most 25.
     settle : int or None
         How often a pass all workers together put what they found of a word into its parameters, at
         least: each worker's documents take turns. None: once each; 4 with inference `cvb0` and at

@@ -118,8 +118,9 @@ def _parser() -> argparse.ArgumentParser:
     model.add_argument(
         "--leave-out", metavar="NAME",
         help="what cvb0 takes out of the counts by which it places a word in a document: pair (all "
-        "of its own tokens there), token (one of them), none (default: pair; cvb0 "
-        "with --relax above 1: none in the first two thirds of the passes, at most 25)",
+        "of its own tokens there), excess (half as many again), token (one of them), none "
+        "(default: pair; inference cvb0: excess, and with --relax above 1 none in the first two "
+        "thirds of the passes, at most 25)",
     )  # fmt: skip
     model.add_argument(
         "--settle", type=int, metavar="N",

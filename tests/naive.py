@@ -34,8 +34,8 @@ class Lda:
         Only that of pairs with a count matters.
     alpha, eta : arrays, shapes (K,), (V,)
     inference : str
-        vb or cvb0; like `power`, of the tempered updates, and `leave_out` (none, token, pair) it
-        may be changed between visits.
+        vb or cvb0; like `power`, of the tempered updates, and `leave_out` (see `left_out`) it may
+        be changed between visits.
 
     What `keep` says, (C, residual), is done to each new phi of `visit`; see `keep_largest`.
     """
@@ -215,7 +215,8 @@ def go_further(old: np.ndarray, new: np.ndarray, step: float) -> np.ndarray:
 
 def left_out(counts: np.ndarray, choice: str) -> np.ndarray:
     """m of pairs with these counts."""
-    return {"none": 0 * counts, "token": np.minimum(counts, 1), "pair": counts}[choice]
+    share = {"none": 0, "pair": 1, "excess": 1.5}
+    return np.minimum(counts, 1) if choice == "token" else share[choice] * counts
 
 
 def keep_largest(phi: np.ndarray, n_kept: int, residual: str) -> np.ndarray:

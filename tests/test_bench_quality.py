@@ -244,9 +244,10 @@ def test_topics_of_a_real_fit_are_those_of_the_words(corpus, monkeypatch):
 @pytest.mark.parametrize(
     ("name", "power", "leave_out"),
     [
-        ("cvb0", 0.9, exclusion.PAIR),
-        ("cvb0, power 1", 1.0, exclusion.PAIR),
-        ("cvb0, power 0.8", 0.8, exclusion.PAIR),
+        ("cvb0", 0.9, exclusion.EXCESS),
+        ("cvb0, power 1", 1.0, exclusion.EXCESS),
+        ("cvb0, power 0.8", 0.8, exclusion.EXCESS),
+        ("cvb0, leaving the pair out", 0.9, exclusion.PAIR),
         ("cvb0, leaving a token out", 0.9, exclusion.TOKEN),
         ("cvb0, leaving nothing out", 0.9, exclusion.NONE),
         ("anneal", 1.0, exclusion.NONE),  # by vb

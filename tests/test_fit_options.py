@@ -128,7 +128,7 @@ def test_decisions_and_what_has_no_effect_are_one_line_each_on_standard_error(tm
         (["--noise", "-1"], "--noise must be between 0 and 10, got -1.0"),
         (["--noise-passes", "-1"], "--noise-passes must be at least 0, got -1"),
         (["--inference", "x"], "--inference must be one of anneal, cvb0, vb, got 'x'"),
-        (["--leave-out", "x"], "--leave-out must be one of none, pair, token, got 'x'"),
+        (["--leave-out", "x"], "--leave-out must be one of excess, none, pair, token, got 'x'"),
         (["--settle", "0"], "--settle must be at least 1, got 0"),
         (["--settle", "1001"], "--settle must be at most 1000, got 1001"),
         (["--relax", "0.5"], "--relax must be at least 1 and less than 2, got 0.5"),

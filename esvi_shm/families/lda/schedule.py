@@ -10,7 +10,7 @@ Under `cvb0` it ends at 0.9: its topics predict best while they are still temper
 (`bench/RESULTS.md`), and climb J with the entropy of phi weighted by 1 / power.
 
 cvb0 leaves a pair's own share out of the counts (see `exclusion`): its topics predict better then,
-and vb goes on from them to a higher bound. Such a pass takes twice as long, and while the topics
+and vb goes on from them to a higher bound; where it does not go on, more than that. Such a pass takes twice as long, and while the topics
 still form it need not be. Over-relaxed margins (see `margins`) form them in fewer passes, and with
 inference `cvb0` nothing is left out at first where they are; the last ones go without, so that all
 sums are those of phi at the end.
@@ -112,9 +112,9 @@ class Schedule:
         # By its own new phi a pair of storage `topk` would leave out what is not kept, and on the
         # topic axis what is elsewhere.
         without = config.storage == "topk" or config.axis == "topics"
-        choice = "none" if without else config.leave_out or "pair"
-        self._left_out = exclusion.CHOICES.index(choice)
         all_cvb0 = config.inference == "cvb0"
+        choice = config.leave_out or ("excess" if all_cvb0 else "pair")
+        self._left_out = exclusion.NONE if without else exclusion.CHOICES.index(choice)
         cvb0_passes = config.n_passes if all_cvb0 else self.cvb0_passes
         self.plain_passes = 0
         self._relax = settle_and_relax(config)[1]

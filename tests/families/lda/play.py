@@ -67,7 +67,7 @@ def cases(draw, least_prior=1e-3, most_count=1e6, max_topics=20, starts=None):
         "cvb0_passes": 1,
         "temper_passes": draw(st.sampled_from([0, 0, 2])),
         "power": draw(st.sampled_from([1.0, 1.0, 0.9, 0.6])),
-        "leave_out": draw(st.sampled_from(["none", "token", "pair"])),
+        "leave_out": draw(st.sampled_from(["none", "token", "pair", "excess"])),
         "settle": draw(st.integers(1, 5)),
         "relax": draw(st.sampled_from([1.0, 1.0, 1.8])),
         "seed": draw(st.integers(0, 2**63 - 1)),

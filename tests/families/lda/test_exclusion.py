@@ -117,7 +117,9 @@ def rare_word():
 
 
 @storages
-@pytest.mark.parametrize(("leave_out", "moves"), [("none", False), ("token", True), ("pair", True)])
+@pytest.mark.parametrize(
+    ("leave_out", "moves"), [("none", False), ("token", True), ("pair", True), ("excess", True)]
+)
 def test_a_rare_word_does_not_vote_for_itself(storage, leave_out, moves):
     counts, phi = rare_word()
     fit = play(
