@@ -22,7 +22,7 @@ import numpy as np
 from llvmlite import ir
 from numba import types
 from numba.core import cgutils
-from numba.extending import intrinsic
+from numba.extending import intrinsic, register_jitable
 
 from esvi_shm.compile import kernel
 from esvi_shm.vector import INT32, INT64, LANES, Emitter, data_of
@@ -51,6 +51,12 @@ def _prefetch(builder: Any, base: Any, at: Any) -> None:
         "llvm.prefetch.p0",
     )
     builder.call(function, [builder.gep(base, [at]), INT32(1), INT32(3), INT32(1)])
+
+
+@register_jitable
+def unsigned(index: Any) -> Any:
+    """An index that numba does not look at for a sign."""
+    return np.uint64(index)
 
 
 @intrinsic

@@ -63,12 +63,19 @@ from esvi_shm.sparse import (
     mix_entries,
     mix_kept_entries,
     prefetch_value,
+    unsigned,
     weigh_entries,
 )
 from esvi_shm.special import log
 
 #: Below this sum of products a pair is done in the log domain.
 LEAST_SUM = np.float32(1e-25)
+
+
+@kernel(inline="always")
+def _add_to(live, row, k):
+    """Note that a document or a word lives in a topic."""
+    live[row, k >> np.uint64(6)] |= np.int64(1) << np.int64(k & np.uint64(63))
 
 
 @kernel(inline="always")
@@ -232,29 +239,31 @@ def _sweep(shard, block, gamma, lambda_, phi_doc, rule, want_entropy, scratch, l
         if r + 1 < last_row:
             following, ahead = row_doc[r + 1], lists.own[(r + 1) % 2]
             n_next = bits_into(live, following, ahead)
-            for a in range(n_next):
-                prefetch_value(gamma, following, ahead[a])
-                prefetch_value(phi_doc, r + 1, ahead[a])
+            for n in range(n_next):
+                k = ahead[unsigned(n)]
+                prefetch_value(gamma, following, k)
+                prefetch_value(phi_doc, r + 1, k)
         largest = np.float32(0.0)
-        for a in range(n_live):
-            largest = max(largest, gamma[d, own[a]] - rule.alpha[own[a]])
+        for n in range(n_live):
+            k = unsigned(own[unsigned(n)])
+            largest = max(largest, gamma[d, k] - rule.alpha[k])
         cut = document_cut(largest, cvb0)
         rounding = rule.most_alpha * ROUNDING
         beyond = rule.most_alpha + rounding
         n_own = 0
-        for a in range(n_live):
-            k = own[a]
+        for n in range(n_live):
+            k = unsigned(own[unsigned(n)])
             above = gamma[d, k] - rule.alpha[k]
             if above > rounding and above >= cut:
-                x[n_own] = gamma[d, k]
-                own[n_own] = k
+                x[unsigned(n_own)] = gamma[d, k]
+                own[unsigned(n_own)] = k
                 n_own += 1
                 continue
             if phi_doc[r, k] > 0.0:
                 gamma[d, k] = max(gamma[d, k] - phi_doc[r, k], rule.alpha[k])
                 phi_doc[r, k] = 0.0
             if gamma[d, k] - rule.alpha[k] <= rounding:
-                live[d, k >> 6] &= ~(np.int64(1) << np.int64(k & 63))
+                live[d, k >> np.uint64(6)] &= ~(np.int64(1) << np.int64(k & np.uint64(63)))
             beyond = max(beyond, gamma[d, k])
         if n_own == 0:  # so few tokens that float32 cannot tell: in all topics
             for k in range(n_topics):
@@ -262,14 +271,15 @@ def _sweep(shard, block, gamma, lambda_, phi_doc, rule, want_entropy, scratch, l
                 own[k] = k
             n_own = n_topics
         n_slots, before = 0, -1
-        for a in range(n_own):
+        for n in range(n_own):
+            a = unsigned(n)
             k = own[a]
             if k >> 6 != before:
                 before = k >> 6
-                slots[SLOT * n_slots] = before
-                slots[SLOT * n_slots + 1] = 0
+                slots[unsigned(SLOT * n_slots)] = before
+                slots[unsigned(SLOT * n_slots + 1)] = 0
                 n_slots += 1
-            slots[SLOT * n_slots - 1] |= np.int64(1) << np.int64(k & 63)
+            slots[unsigned(SLOT * n_slots - 1)] |= np.int64(1) << np.int64(k & 63)
             places[a] = 64 * (n_slots - 1) + (k & 63)
         j, end = row_ptr[r], row_ptr[r + 1]
         here = 0
@@ -281,17 +291,18 @@ def _sweep(shard, block, gamma, lambda_, phi_doc, rule, want_entropy, scratch, l
         n_listed += n_own
         x[n_own] = beyond
         most = beyond
-        for a in range(n_own):
-            most = max(most, x[a])
+        for n in range(n_own):
+            most = max(most, x[unsigned(n)])
         factors_into(x[: n_own + 1], factors, cvb0, power)
         outside = factors[n_own] if n_own < n_topics else np.float32(0.0)
         document_factors = np.float32(0.0)
-        for a in range(n_own):
-            at = places[a]
+        for n in range(n_own):
+            a = unsigned(n)
+            at = unsigned(places[a])
             theta[at], total[at] = factors[a], 0.0
             if excluding:
                 mine[at] = np.float32(1.0) / x[a]
-            document_factors += factors[a] * topic_factor[own[a]]
+            document_factors += factors[a] * topic_factor[unsigned(own[a])]
         limit = outside / rule.tolerance
         edge_limit = document_factors / rule.tolerance
         slow = False
@@ -309,8 +320,9 @@ def _sweep(shard, block, gamma, lambda_, phi_doc, rule, want_entropy, scratch, l
             dot_entries(theta, rows, entries, here, last, norms)
             if excluding:
                 for _ in range(STEPS):
-                    for c in range(n_pairs):
-                        amount = amount_of(pair_count[j + c], leave_out)
+                    for n in range(n_pairs):
+                        c = unsigned(n)
+                        amount = amount_of(pair_count[unsigned(j + n)], leave_out)
                         weights[c] = amount / max(norms[c], LEAST_SUM)
                     norms[:] = 0.0
                     weigh_entries(
@@ -318,17 +330,19 @@ def _sweep(shard, block, gamma, lambda_, phi_doc, rule, want_entropy, scratch, l
                     )
             some = False
             if cvb0:
-                for c in range(n_pairs):
-                    i, s = pair_word[j + c] - first_word, norms[c]
+                for n in range(n_pairs):
+                    c, pair = unsigned(n), unsigned(j + n)
+                    i, s = unsigned(pair_word[pair] - first_word), norms[c]
                     beside = outside * reach_of[i] + document_factors * edge_of[i]
                     # Over more topics there is less outside.
                     beside = min(beside, rule.tolerance * s)
-                    elsewhere += np.float64(pair_count[j + c] * beside) / max(s + beside, LEAST_SUM)
-            for c in range(n_pairs):
-                i = pair_word[j + c] - first_word
-                least[c] = limit * reach_of[i] + edge_limit * edge_of[i] + LEAST_SUM
-            for c in range(n_pairs):
-                weights[c] = pair_count[j + c] / norms[c]
+                    elsewhere += np.float64(pair_count[pair] * beside) / max(s + beside, LEAST_SUM)
+            for n in range(n_pairs):
+                i = unsigned(pair_word[unsigned(j + n)] - first_word)
+                least[unsigned(n)] = limit * reach_of[i] + edge_limit * edge_of[i] + LEAST_SUM
+            for n in range(n_pairs):
+                c = unsigned(n)
+                weights[c] = pair_count[unsigned(j + n)] / norms[c]
                 some |= norms[c] < least[c]
             if some:
                 for c in range(n_pairs):
@@ -363,9 +377,9 @@ def _sweep(shard, block, gamma, lambda_, phi_doc, rule, want_entropy, scratch, l
                     bound += np.float64(pair_count[j + c]) * log(np.float64(norms[c]))
             here, last = following, last_following
             j += CHUNK
-        for a in range(n_own):
-            k = own[a]
-            at = places[a]
+        for n in range(n_own):
+            a = unsigned(n)
+            k, at = unsigned(own[a]), unsigned(places[a])
             new = theta[at] * total[at]
             if want_entropy:
                 bound -= np.float64(new) * log(max(np.float64(theta[at]), 1e-300))
@@ -373,7 +387,7 @@ def _sweep(shard, block, gamma, lambda_, phi_doc, rule, want_entropy, scratch, l
                 new += np.float32(extra[k])
                 extra[k] = 0.0
             if new > 0.0:
-                live[d, k >> 6] |= np.int64(1) << np.int64(k & 63)
+                _add_to(live, d, k)
             gamma[d, k] = max(gamma[d, k] + (new - phi_doc[r, k]), rule.alpha[k] + new)
             phi_doc[r, k] = new
         if slow:
@@ -418,19 +432,22 @@ def _settle(
         word = word_row[first + i]
         if first + i + 1 < last:
             following = word_row[first + i + 1]
-            for at in range(first_of[i + 1], first_of[i + 2]):
-                prefetch_value(lambda_, following, topics[at])
-                prefetch_value(phi_word, first + i + 1, topics[at])
+            for n in range(first_of[i + 1], first_of[i + 2]):
+                k = topics[unsigned(n)]
+                prefetch_value(lambda_, following, k)
+                prefetch_value(phi_word, first + i + 1, k)
         prior = eta[word]
-        for at in range(first_of[i], first_of[i + 1]):
-            k = topics[at]
-            new = rows[2 * at] * rows[2 * at + 1]
+        for n in range(first_of[i], first_of[i + 1]):
+            at = unsigned(n)
+            k = unsigned(topics[at])
+            factor = rows[unsigned(2 * n)]
+            new = factor * rows[unsigned(2 * n + 1)]
             if spill.shape[0] > 0:
                 new += np.float32(spill[at])
             if want_entropy:
-                bound -= np.float64(new) * log(max(np.float64(rows[2 * at]), 1e-300))
+                bound -= np.float64(new) * log(max(np.float64(factor), 1e-300))
             if new > 0.0:
-                live[word, k >> 6] |= np.int64(1) << np.int64(k & 63)
+                _add_to(live, word, k)
             change = new - phi_word[first + i, k]
             moved[k] += change
             lambda_[word, k] = max(lambda_[word, k] + change, prior + new)

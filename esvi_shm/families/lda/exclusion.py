@@ -5,9 +5,9 @@ Under cvb0 a token is to be placed by the *other* tokens:
     phi_k  is proportional to  (gamma_k - m phi_k) (lambda_k - m phi_k) / pi_k
 
 with m the tokens that are taken out: one (Asuncion, Welling, Smyth, Teh 2009), or all of the pair,
-which takes a word that is used again and again in a document for one choice, or `EXCESS` times as
-many: what is used again is in the company of others that are. Topics predict better by it on six of
-seven corpora (`bench/RESULTS.md`), and end at a lower bound, so it is for them alone. Without it rare words
+which takes a word that is used again and again in a document for one choice, or `EXCESS_SHARE`
+times as many. Of that last the topics predict better on six of seven corpora (`bench/RESULTS.md`),
+and vb goes on from them to a lower bound, so only inference `cvb0` has it. Without it rare words
 and short documents stay where they were first put, since they vote for themselves.
 
 phi is not kept, so it cannot be subtracted. But it is the fixed point of its own equation, which to

@@ -17,7 +17,16 @@ from esvi_shm.families.lda.exclusion import NONE
 from esvi_shm.families.lda.noise import add_noise
 from esvi_shm.families.lda.update import factors_into
 from esvi_shm.shared.table import ArraySpec
-from esvi_shm.sparse import CHUNK, SLOT, above_into, aligned, bits_into, popcount, prefetch_value
+from esvi_shm.sparse import (
+    CHUNK,
+    SLOT,
+    above_into,
+    aligned,
+    bits_into,
+    popcount,
+    prefetch_value,
+    unsigned,
+)
 from esvi_shm.vector import LANES, padded
 
 DOCUMENT_CUT = np.float32(1e-3)
@@ -239,9 +248,10 @@ def _word_factors(x, n, n_topics, rule, word, factors):
 def _place_factors(n, at, topics, factors, topic_factor, rows):
     """Put a word's factors into its row, their sums at 0; returns their sum and the largest."""
     mass = largest = np.float32(0.0)
-    for j in range(at, at + n):
-        value = factors[j - at] * topic_factor[topics[j]]
-        rows[2 * j], rows[2 * j + 1] = value, 0.0
+    for j in range(n):
+        here = at + j
+        value = factors[unsigned(j)] * topic_factor[unsigned(topics[unsigned(here)])]
+        rows[unsigned(2 * here)], rows[unsigned(2 * here + 1)] = value, 0.0
         mass += value
         largest = max(largest, value)
     return mass, largest
@@ -272,14 +282,15 @@ def list_words(shard, block, lambda_, phi_word, rule, topic_factor, live, lists,
         if first + i + 1 < last:
             following, ahead = word_row[first + i + 1], lists.listed[(i + 1) % 2]
             n_next = bits_into(live, following, ahead)
-            for j in range(n_next):
-                prefetch_value(lambda_, following, ahead[j])
+            for n in range(n_next):
+                prefetch_value(lambda_, following, ahead[unsigned(n)])
         prior = eta[word]
         largest, least = np.float32(0.0), np.float32(np.inf)
-        for j in range(n_live):
+        for n in range(n_live):
+            j, here = unsigned(n), unsigned(at + n)
             k = listed[j]
-            value = lambda_[word, k]
-            x[j], topics[at + j] = value, k
+            value = lambda_[word, unsigned(k)]
+            x[j], topics[here] = value, k
             largest, least = max(largest, value - prior), min(least, value - prior)
         rounding = prior * ROUNDING
         cut = max(word_cut(largest, cvb0), rounding)
@@ -332,7 +343,7 @@ def list_words(shard, block, lambda_, phi_word, rule, topic_factor, live, lists,
             begin += popcount(masks[own + w])
         if excluding:
             for j in range(n):
-                inverse[at + j] = np.float32(1.0) / x[j]
+                inverse[unsigned(at + j)] = np.float32(1.0) / x[unsigned(j)]
         at += n
     lists.first[last - first] = at
     return at

@@ -10,10 +10,10 @@ Under `cvb0` it ends at 0.9: its topics predict best while they are still temper
 (`bench/RESULTS.md`), and climb J with the entropy of phi weighted by 1 / power.
 
 cvb0 leaves a pair's own share out of the counts (see `exclusion`): its topics predict better then,
-and vb goes on from them to a higher bound; where it does not go on, more than that. Such a pass takes twice as long, and while the topics
-still form it need not be. Over-relaxed margins (see `margins`) form them in fewer passes, and with
-inference `cvb0` nothing is left out at first where they are; the last ones go without, so that all
-sums are those of phi at the end.
+and vb goes on from them to a higher bound; where it does not go on, half as much again. Such a pass
+takes twice as long, and while the topics still form it need not be. Over-relaxed margins (see
+`margins`) form them in fewer passes, and with inference `cvb0` nothing is left out at first where
+they are; the last ones go without, so that all sums are those of phi at the end.
 
 Noise (see `noise`) goes down to 0 over its passes in the same way.
 
