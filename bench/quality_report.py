@@ -7,6 +7,7 @@ of that kind would change, not what another seed would.
 
 import itertools
 from collections.abc import Iterable
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -19,6 +20,11 @@ DRAWS = 1000
 #: Figures asked for: L a token of whole corpora, 64 topics, alpha = eta = 0.1.
 BOUND_TARGETS = {"ap": -8.06, "kos": -7.61}
 RATIO_TARGET, SPEED_TARGET = 1.0, 20.0
+#: Perplexity by WarpLDA (C++, the better of alpha = eta = 0.05 and 0.1) after so many iterations,
+#: 64 topics, found elsewhere with the same scorer: of other documents held out, on another machine.
+WARP_LDA = {"ap": {300: 2440.0, 1000: 2359.0}, "nips": {300: 1623.0}}
+WARP_LDA_TOPICS = 64
+WARP_LDA_NAME = "WarpLDA, found elsewhere: 24 to 47 million tokens/s (NIPS)"
 
 
 class Point(NamedTuple):
@@ -230,8 +236,8 @@ def bound_table(records: list[Record], n_topics: int) -> list[str]:
     )
 
 
-def draw(figure: Any, table: Table) -> None:
-    """Perplexity against seconds, a panel for each corpus."""
+def draw(figure: Any, table: Table, n_topics: int, by_steps: bool = False) -> None:
+    """Perplexity against seconds or steps, a panel for each corpus."""
     from matplotlib.ticker import LogLocator
 
     columns = min(len(table), 3)
@@ -244,9 +250,14 @@ def draw(figure: Any, table: Table) -> None:
         for name, found in of.items():
             color, mark = marks[name]
             (lines[name],) = axes.plot(
-                [p.cpu for p in found.curve], [p.perplexity for p in found.curve],
+                [p.steps if by_steps else p.cpu for p in found.curve],
+                [p.perplexity for p in found.curve],
                 marker=mark, color=color, ms=3.5, lw=1.2, ls="-" if name in OURS else "--",
             )  # fmt: skip
+        if by_steps and n_topics == WARP_LDA_TOPICS and corpus in WARP_LDA:
+            of_warp_lda = WARP_LDA[corpus]
+            steps, perplexity = list(of_warp_lda), list(of_warp_lda.values())
+            (lines[WARP_LDA_NAME],) = axes.plot(steps, perplexity, "k*", ms=6)
         best = min(found.last.perplexity for found in of.values())
         # The first steps lie far above all that matters.
         axes.set_ylim(best * 0.98, best * 1.3)
@@ -256,12 +267,13 @@ def draw(figure: Any, table: Table) -> None:
         axes.xaxis.set_minor_formatter("")
         axes.set_title(corpus, fontsize=9)
         axes.grid(alpha=0.3, which="both", lw=0.5)
-        axes.set_xlabel("processor seconds of fitting", fontsize=8)
+        seconds, steps_made = "processor seconds of fitting", "passes, or a sampler's iterations"
+        axes.set_xlabel(steps_made if by_steps else seconds, fontsize=8)
         axes.set_ylabel("perplexity of test documents", fontsize=8)
         axes.tick_params(labelsize=7)
     for axes in panels[len(table) :]:
         axes.axis("off")
-    shown = [name for name in systems if name in lines]
+    shown = [name for name in (*systems, WARP_LDA_NAME) if name in lines]
     figure.legend([lines[name] for name in shown], shown, loc="outside upper center", ncols=4,
                   fontsize=8)  # fmt: skip
 
@@ -281,8 +293,11 @@ def write(records: Records, out: Path) -> None:
         text += [f"### {n_topics} topics, held-out documents of split {split}", "", *tables(table)]
         rows = -(-len(table) // 3)
         size = (3.4 * min(len(table), 3) + 0.6, 2.7 * rows + 0.7)
-        path = out / f"quality-{n_topics}-topics-split-{split}.png"
-        common.paint(path, facts, lambda f, table=table: draw(f, table), size)  # type: ignore[misc]
+        for what, by_steps in (("", False), ("-by-passes", True)):
+            path = out / f"quality-{n_topics}-topics-split-{split}{what}.png"
+            common.paint(
+                path, facts, partial(draw, table=table, n_topics=n_topics, by_steps=by_steps), size
+            )
     for n_topics in dict.fromkeys(r["topics"] for r in records.find(part="bound")):
         text += [f"### {n_topics} topics, the bound", ""]
         text += bound_table(records.find(part="bound", topics=n_topics), n_topics)

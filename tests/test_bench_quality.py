@@ -195,8 +195,11 @@ def test_report_says_who_wins(folder, fits, capsys):
     (row,) = [line for line in text.splitlines() if line.startswith("| toy | cvb0 |")]
     assert "| tomotopy | 0.9" in row and "NOT met" in row and "| 1.5 (NOT met) | never |" in row
     assert "0.1, 0.05 (of 9); 12; 1.20" in text
-    (image,) = (folder / "out").glob("*.png")
-    assert image.read_bytes().startswith(b"\x89PNG")
+    images = sorted((folder / "out").glob("*.png"))
+    assert [image.stem for image in images] == [
+        f"quality-{K}-topics-split-0{what}" for what in ("-by-passes", "")
+    ]
+    assert all(image.read_bytes().startswith(b"\x89PNG") for image in images)
 
 
 def test_report_leaves_out_a_system_whose_grid_is_not_complete(folder, fits):
