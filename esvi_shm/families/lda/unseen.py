@@ -241,7 +241,8 @@ def _relax(n, prior, held, mass, own):
         own[i] = mass[i] * root * np.sqrt(root)
         before += mass[i]
         after += own[i]
-    scale = before / after
+    # In float64: what is held times a sum may be more than a float32 holds, in whatever order.
+    scale = np.float64(before) / np.float64(after)
     for i in range(n):
         own[i] = prior[i] + own[i] * scale
 

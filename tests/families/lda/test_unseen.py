@@ -254,3 +254,17 @@ def test_frozen_copies_only_what_it_must():
     assert array.flags.writeable and not frozen(array, np.float32).flags.writeable
     assert not np.shares_memory(frozen(array.T, np.float32), array)
     assert unseen.given_topics(array[:, :0]).beta.dtype == np.float32
+
+
+@pytest.mark.parametrize("cvb0", [False, True])
+@pytest.mark.parametrize("n_topics", [1, 4, 40])
+def test_counts_of_any_size_that_a_corpus_takes_give_numbers(cvb0, n_topics):
+    """Over-relaxed steps too, which multiply and divide what is held by sums of it."""
+    rng = np.random.default_rng(0)
+    lambda_ = rng.gamma(0.3, 1, (12, n_topics)).astype(np.float32) + np.float32(0.001)
+    alpha = np.full(n_topics, 0.1)
+    for count in (1e15, 1e20, 1e28, 8e34):
+        for steps in range(unseen.RELAX_FROM, unseen.RELAX_FROM + 8):
+            gamma = settle(lambda_, alpha, np.full((1, 12), count), Stop(steps, 1e-3, False), cvb0)
+            tokens = gamma.sum(dtype=np.float64)
+            assert tokens == pytest.approx(12 * count, rel=1e-4), (count, steps)
