@@ -120,13 +120,17 @@ def names(name: str, listed: Iterable[str]) -> set[str]:
     return compact if compact & set(listed) else {f"{name}.npy"}
 
 
-def read_rows(folder: Path, name: str, prior: np.ndarray, n_topics: int) -> Any:
+def read_rows(
+    folder: Path, name: str, listed: Iterable[str], prior: np.ndarray, n_topics: int
+) -> Any:
     """A matrix from its files, mapped: an array, or CompactRows.
 
     Parameters
     ----------
     folder : Path
     name : str
+    listed : iterable of str
+        The files of the model: what else may lie there is no part of it.
     prior : float array, shape (K,) or (N, 1)
     n_topics : int
 
@@ -135,7 +139,7 @@ def read_rows(folder: Path, name: str, prior: np.ndarray, n_topics: int) -> Any:
     ValueError
         If the files do not fit each other, or the prior.
     """
-    if (folder / f"{name}.npy").exists():
+    if f"{name}.npy" in names(name, listed):
         return np.load(folder / f"{name}.npy", mmap_mode="r", allow_pickle=False)
     indptr, topics, values = (
         np.load(folder / f"{name}_{part}.npy", mmap_mode="r", allow_pickle=False) for part in PARTS
@@ -146,7 +150,8 @@ def read_rows(folder: Path, name: str, prior: np.ndarray, n_topics: int) -> Any:
         raise ValueError(f"{name}_indptr and _topics must be whole numbers, _values floats")
     indptr = np.array(indptr)
     ends = len(indptr) and (int(indptr[0]), int(indptr[-1]))
-    if ends != (0, len(topics)) or (np.diff(indptr) < 0).any() or len(topics) != len(values):
+    falls = (indptr[1:] < indptr[:-1]).any()  # a difference may overflow
+    if ends != (0, len(topics)) or falls or len(topics) != len(values):
         raise ValueError(f"{name}_indptr must rise from 0 to the number of topics and of values")
     if len(topics) and not (topics.min() >= 0 and topics.max() < n_topics):
         raise ValueError(f"{name}_topics must be from 0 to {n_topics - 1}")

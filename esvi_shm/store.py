@@ -260,7 +260,7 @@ def _read(target: Path) -> Any:
         if fault is not None:
             raise ModelError(f"{path}: {fault}")
     try:
-        return mixture_store.parse(target) if is_mixture else _parse(target)
+        return mixture_store.parse(target) if is_mixture else _parse(target, names)
     except (OSError, ValueError, TypeError, KeyError, RecursionError) as error:
         # What a save wrote is whole, its sums say; someone wrote other files, and sums for them.
         raise ModelError(f"{target}: the files do not hold a model: {error}") from None
@@ -307,7 +307,7 @@ def _header(file: BinaryIO) -> tuple[np.dtype[Any] | None, int]:
     return (dtype if dtype.kind == "f" else None), (shape[1] if len(shape) == 2 else 1)
 
 
-def _parse(target: Path) -> FittedModel:
+def _parse(target: Path, names: Iterable[str]) -> FittedModel:
     words = (target / "vocabulary.txt").read_text(encoding="utf-8").split("\n")[:-1]
     history = mixture_store.read_history(target)
     summary = dict(json.loads((target / "summary.json").read_text()))
@@ -315,8 +315,8 @@ def _parse(target: Path) -> FittedModel:
     V, K = len(words), alpha.size
     if eta.shape != (V,) or not history:
         raise ValueError(f"there must be a prior for {V} words and a history, got {eta.shape}")
-    lambda_ = compact.read_rows(target, "lambda", eta[:, None], K)
-    gamma = compact.read_rows(target, "gamma", alpha, K)
+    lambda_ = compact.read_rows(target, "lambda", names, eta[:, None], K)
+    gamma = compact.read_rows(target, "gamma", names, alpha, K)
     shapes = {"lambda": (V, K), "gamma": (len(gamma), K), "alpha": (K,), "eta": (V,)}
     for (name, shape), array in zip(shapes.items(), (lambda_, gamma, alpha, eta), strict=True):
         if array.shape != shape or array.dtype.kind != "f":

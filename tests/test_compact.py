@@ -153,3 +153,30 @@ def test_a_value_that_is_no_dirichlet_parameter_is_named(tmp_path):
     (tmp_path / "m/manifest.json").write_text(json.dumps(manifest))
     with pytest.raises(ModelError, match=r"gamma_values\.npy: the numbers must be finite and"):
         esvi_shm.load(tmp_path / "m")
+
+
+@pytest.mark.parametrize("name", ["lambda", "gamma"])
+@pytest.mark.parametrize("share", [0.05, 1.0])
+def test_what_the_manifest_does_not_list_is_not_read(name, share, tmp_path):
+    """A matrix of the other form that lies beside it, as of an older model."""
+    model = many_topics(share)
+    store.save(model, tmp_path / "m")
+    store.save(many_topics(0.05 if share == 1.0 else 1.0, seed=1), tmp_path / "other")
+    for path in (tmp_path / "other").glob(f"{name}*.npy"):
+        path.rename(tmp_path / "m" / path.name)
+    loaded = esvi_shm.load(tmp_path / "m")
+    np.testing.assert_array_equal(loaded.lambda_, model.lambda_)
+    np.testing.assert_array_equal(loaded.gamma, model.gamma)
+
+
+def test_indptr_that_falls_by_more_than_an_int64_holds_is_refused(tmp_path):
+    store.save(many_topics(), tmp_path / "m")
+    path = tmp_path / "m/gamma_indptr.npy"
+    indptr = np.load(path)
+    indptr[2:4] = 9 * 10**18, -9 * 10**18
+    np.save(path, indptr)
+    manifest = json.loads((tmp_path / "m/manifest.json").read_text())
+    manifest["sha256"][path.name] = hashlib.sha256(path.read_bytes()).hexdigest()
+    (tmp_path / "m/manifest.json").write_text(json.dumps(manifest))
+    with pytest.raises(ModelError, match="gamma_indptr must rise"):
+        esvi_shm.load(tmp_path / "m")
