@@ -50,6 +50,12 @@ class CompactRows:
         self.indptr, self.topics, self.values, self.prior = indptr, topics, values, prior
         self.shape = prior.shape
 
+    def __reduce__(self) -> Any:
+        # A view of something smaller would be pickled and copied whole, as large as the matrix.
+        first = (slice(1) if step == 0 else slice(None) for step in self.prior.strides)
+        smaller = np.array(self.prior[tuple(first)])
+        return _unpickled, (self.indptr, self.topics, self.values, smaller, self.shape)
+
     def __len__(self) -> int:
         return len(self.prior)
 
@@ -73,6 +79,16 @@ class CompactRows:
         of_entry = np.repeat(np.arange(last - first), np.diff(self.indptr[first : last + 1]))
         made[of_entry, self.topics[begin:end]] = self.values[begin:end]
         return made
+
+
+def _unpickled(
+    indptr: np.ndarray,
+    topics: np.ndarray,
+    values: np.ndarray,
+    prior: np.ndarray,
+    shape: tuple[int, int],
+) -> CompactRows:
+    return CompactRows(indptr, topics, values, np.broadcast_to(prior, shape))
 
 
 def write_rows(writer: Any, name: str, chunks: Chunks, prior: np.ndarray) -> None:

@@ -1,13 +1,16 @@
 """Models of many topics take files by what is not the prior, and are the same to the bit."""
 
+import copy
 import hashlib
 import json
+import pickle
 
 import numpy as np
 import pytest
 
 import esvi_shm
 from esvi_shm import compact, parameters, store
+from esvi_shm.compact import CompactRows
 from esvi_shm.errors import ModelError
 from esvi_shm.model import FittedModel
 from esvi_shm.parameters import Parameters
@@ -180,3 +183,18 @@ def test_indptr_that_falls_by_more_than_an_int64_holds_is_refused(tmp_path):
     (tmp_path / "m/manifest.json").write_text(json.dumps(manifest))
     with pytest.raises(ModelError, match="gamma_indptr must rise"):
         esvi_shm.load(tmp_path / "m")
+
+
+@pytest.mark.parametrize("again", [lambda x: pickle.loads(pickle.dumps(x)), copy.deepcopy])
+@pytest.mark.parametrize("of", ["topics", "rows", "entries"])
+def test_a_copy_is_the_same_and_no_larger(again, of):
+    """A prior that is a view of something smaller is not spread out."""
+    prior = np.random.default_rng(0).random((50, K), np.float32)
+    prior = {"topics": prior[:1], "rows": prior[:, :1], "entries": prior}[of]
+    indptr = np.arange(51).clip(max=3)
+    spread = np.broadcast_to(prior, (50, K))
+    rows = CompactRows(indptr, np.arange(3, dtype=np.uint16), np.float32([7, 8, 9]), spread)
+    made = again(rows)
+    np.testing.assert_array_equal(made, rows)
+    assert made.shape == rows.shape and made[-1].tolist() == rows[-1].tolist()
+    assert len(pickle.dumps(made)) == len(pickle.dumps(rows)) < prior.nbytes + indptr.nbytes + 1000
