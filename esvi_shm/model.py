@@ -12,7 +12,7 @@ import numpy as np
 
 from esvi_shm.config import GivenTopics
 from esvi_shm.corpus.corpus import Corpus, as_corpus
-from esvi_shm.errors import CorpusError
+from esvi_shm.errors import CorpusError, ParameterError
 from esvi_shm.intervals import doc_topic_interval, topic_word_interval
 from esvi_shm.metrics.intervals import Interval
 from esvi_shm.parameters import Parameters, Topic, iterate_topics
@@ -142,7 +142,15 @@ class FittedModel:
         iterator of Topic
             Of equally probable words the one first in the alphabet comes first. A topic that
             nothing uses has none.
+
+        Raises
+        ------
+        ParameterError
         """
+        if isinstance(n, bool) or not isinstance(n, int | np.integer):
+            raise ParameterError("n", "must be a whole number", n)
+        if n < 0:
+            raise ParameterError("n", "must be at least 0", n)
         return iterate_topics(self.parameters, self.words, n)
 
     def transform(

@@ -9,6 +9,7 @@ import pytest
 from esvi_shm import parameters as parameters_module
 from esvi_shm.config import FitConfig
 from esvi_shm.corpus import Corpus
+from esvi_shm.errors import ParameterError
 from esvi_shm.families.lda import Learned
 from esvi_shm.model import FittedModel
 from esvi_shm.parameters import Parameters, unused_topics
@@ -172,3 +173,20 @@ def test_a_model_is_made_of_what_the_engine_leaves(words):
     assert list(model.words) == (words or [corpus.word(v) for v in range(4)])
     assert model.history == RESULT.history
     assert model.summary == summarise(RESULT, corpus)
+
+
+@pytest.mark.parametrize(
+    ("n", "says"),
+    [
+        (-1, "at least 0"),
+        (1.5, "a whole number"),
+        (None, "a whole number"),
+        ("3", "a whole number"),
+        (True, "a whole number"),
+    ],
+)
+def test_a_number_of_top_words_that_is_none_is_refused(n, says):
+    model = model_of(None)
+    for ask in (model.topics, model.iterate_topics):  # at once, not at the first topic
+        with pytest.raises(ParameterError, match=f"n must be {says}, got"):
+            ask(n)
