@@ -198,9 +198,14 @@ def pack_topics(topics: np.ndarray, n_topics: int, n_words: int) -> np.ndarray:
     if topics.shape[1] == length:
         if topics[:, n_topics:].any():
             raise ParameterError("topics", f"must be 0 beyond the {n_topics} topics", topics.shape)
-        return np.ascontiguousarray(topics, dtype=np.float32)
-    packed = np.zeros((n_words, length), np.float32)
-    packed[:, :n_topics] = topics
+        packed = np.ascontiguousarray(topics, dtype=np.float32)
+    else:
+        packed = np.zeros((n_words, length), np.float32)
+        packed[:, :n_topics] = topics
+    least, most = packed.min(initial=0.0), packed.max(initial=0.0)
+    if not (least >= 0 and most < np.inf):  # a nan is neither
+        wrong = float(least if not least >= 0 else most)
+        raise ParameterError("topics", "must be finite and at least 0", wrong)
     return packed
 
 
@@ -213,8 +218,14 @@ def checked_prior(alpha: np.ndarray) -> np.ndarray:
 
 
 def _checked_stop(steps: int, tol: float, of_theta: bool) -> unseen.Stop:
+    if isinstance(steps, bool) or not isinstance(steps, int | np.integer):
+        raise ParameterError("steps", "must be a whole number", steps)
     if steps < 0:
         raise ParameterError("steps", "must be at least 0", steps)
+    if steps >= 2**63:
+        raise ParameterError("steps", "must be less than 2**63", steps)
+    if isinstance(tol, bool) or not isinstance(tol, int | float | np.integer | np.floating):
+        raise ParameterError("tol", "must be a number", tol)
     if not tol >= 0:
         raise ParameterError("tol", "must be at least 0", tol)
     # An int would be another signature, and compile the kernel again.

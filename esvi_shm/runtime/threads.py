@@ -62,6 +62,8 @@ def for_documents(
         n_workers = available_cores()
     check_workers(n_workers)
     n_documents, n_pairs = len(indptr) - 1, int(indptr[-1])
+    if n_documents == 0:
+        return
     n_ranges = min(n_documents, n_workers * RANGES_PER_WORKER, max(1, n_pairs // LEAST_PAIRS))
     bounds = split_documents(indptr, n_ranges).tolist()
     if min(n_workers, n_ranges) == 1:

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from esvi_shm.corpus import Corpus
+from esvi_shm.corpus.corpus import as_corpus
 from esvi_shm.errors import ParameterError
 from esvi_shm.metrics import fold_in, infer_gamma, mean_of, point_topics, split_tokens
 from esvi_shm.runtime import threads
@@ -89,6 +90,13 @@ def test_lambda_stays_as_it_is(case, inference):
     [
         ({"inference": "em"}, "inference must be one of cvb0, vb, got 'em'"),
         ({"steps": -1}, "steps must be at least 0, got -1"),
+        ({"steps": 1.5}, "steps must be a whole number, got 1.5"),
+        ({"steps": True}, "steps must be a whole number, got True"),
+        ({"steps": "3"}, "steps must be a whole number, got '3'"),
+        ({"steps": None}, "steps must be a whole number, got None"),
+        ({"steps": 10**30}, r"steps must be less than 2\*\*63, got 1000"),
+        ({"tol": "a"}, "tol must be a number, got 'a'"),
+        ({"tol": None}, "tol must be a number, got None"),
         ({"tol": -0.5}, "tol must be at least 0, got -0.5"),
         ({"tol": float("nan")}, "tol must be at least 0, got nan"),
         ({"n_workers": 0}, "n_workers must be at least 1, got 0"),
@@ -104,3 +112,26 @@ def test_bad_priors(case):
     for alpha in (np.zeros(40), np.full(40, np.nan), 0.1):
         with pytest.raises(ParameterError, match="alpha must be a vector of numbers greater"):
             infer_gamma(lambda_, alpha, corpus)
+
+
+def test_no_documents_have_no_gamma(case):
+    lambda_, alpha, corpus = case
+    none = as_corpus(np.zeros((0, corpus.n_words)), may_be_empty=True)
+    for workers in (1, 2, None):
+        found = infer_gamma(lambda_, alpha, none, n_workers=workers)
+        assert found.shape == (0, len(alpha)) and found.dtype == np.float32
+
+
+@pytest.mark.parametrize("value", [-0.5, np.nan, np.inf])
+@pytest.mark.parametrize("padding", [False, True])
+def test_topics_that_are_no_weights_are_refused(value, padding):
+    """Wherever it stands, and whether or not the rows are of the length that kernels read."""
+    corpus = Corpus.from_sparse(np.eye(3))
+    topics = point_topics(np.ones((3, 2)))
+    topics = topics if padding else topics[:, :2]
+    for at in ((0, 0), (2, 1)):
+        wrong = topics.copy()
+        wrong[at] = value
+        says = f"topics must be finite and at least 0, got {value}"
+        with pytest.raises(ParameterError, match=says):
+            fold_in(wrong, np.ones(2), corpus)
