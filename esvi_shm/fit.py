@@ -167,7 +167,7 @@ def _parser() -> argparse.ArgumentParser:
     model.add_argument(
         "--dense-passes", type=int, metavar="N",
         help="passes that update all topics; in those that follow, only the topics that a document "
-        "and a word live in (default: all by cvb0, or below 1024 topics; else 20)",
+        "and a word live in (default: all by cvb0, or below 512 topics; else 20)",
     )  # fmt: skip
     model.add_argument(
         "--noise-passes", type=int, metavar="N",

@@ -316,3 +316,14 @@ def test_a_full_disk_is_refused_before_the_fit_and_after_it_leaves_the_results(
         told = capsys.readouterr()
         assert ("the model takes about 0.0 MiB" in told.err) == (told.out == "") == (code == 2)
     assert not out.exists()
+
+
+def test_the_help_and_the_docstring_name_the_topics_from_which_active_sets_begin():
+    from esvi_shm.config import FitConfig
+    from esvi_shm.families.lda.schedule import ACTIVE_TOPICS, DENSE_PASSES
+
+    # The default of --dense-passes is None, so the test of the defaults does not see it.
+    text = " ".join(fit._parser().format_help().split())
+    assert f"or below {ACTIVE_TOPICS} topics; else {DENSE_PASSES})" in text
+    text = " ".join((FitConfig.__doc__ or "").split())
+    assert f"fewer than {ACTIVE_TOPICS} topics; else {DENSE_PASSES}," in text
