@@ -83,7 +83,8 @@ def add_reading_options(group: Any) -> None:
     )  # fmt: skip
     group.add_argument(
         "--max-df", type=_share_or_number, default=1.0, metavar="N",
-        help="text: drop words in more documents (default: 1.0); not with --vocabulary",
+        help="text: drop words in more documents, likewise (default: 1.0, a share: none); not with "
+        "--vocabulary",
     )  # fmt: skip
     group.add_argument(
         "--stop-words", metavar="english|FILE",

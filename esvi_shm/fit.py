@@ -161,8 +161,9 @@ def _parser() -> argparse.ArgumentParser:
     )  # fmt: skip
     model.add_argument(
         "--noise", type=float, default=0.0, metavar="S",
-        help="strength of noise on the topics' words in the first pass, going down to 0: it breaks "
-        "ties (vb: 0.01) or shakes topics out of poor optima (cvb0: 1) (default: 0.0)",
+        help="strength of noise on the topics' words in the first pass, going down to 0: 0.01 is "
+        "enough to break ties under vb, 1 shakes topics out of poor optima under cvb0 "
+        "(default: 0.0, none)",
     )  # fmt: skip
     model.add_argument(
         "--dense-passes", type=int, metavar="N",
@@ -187,8 +188,8 @@ def _parser() -> argparse.ArgumentParser:
     )  # fmt: skip
     model.add_argument(
         "--restart-passes", type=int, default=20, metavar="N",
-        help="passes of each short fit, beside those of --passes: fewer tell less of where a fit "
-        "will end (default: 20)",
+        help="passes of each short fit, not among those of --passes: the fewer, the less they tell "
+        "of where a fit will end (default: 20)",
     )  # fmt: skip
 
     fit_mixture.add_options(parser)

@@ -28,12 +28,13 @@ def _run(given: argparse.Namespace) -> None:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        prog="python -m esvi_shm.gc",
-        description="Remove what no live process of yours holds: shared memory of dead runs "
-        "(/dev/shm/esvi-*), their lock files (esvi-*/*.lock in $XDG_RUNTIME_DIR, /run/user/UID or "
-        "/tmp), and compiled kernels of other versions of this package (kernels-* in "
-        "$XDG_CACHE_HOME/esvi_shm or ~/.cache/esvi_shm).",
+    parser = command.make_parser(
+        "gc",
+        "Remove what no live process of yours holds: shared memory of dead runs\n"
+        "(/dev/shm/esvi-*), their lock files (esvi-*/*.lock in $XDG_RUNTIME_DIR,\n"
+        "/run/user/UID or /tmp), and compiled kernels of other versions of this package\n"
+        "(kernels-* in $XDG_CACHE_HOME/esvi_shm or ~/.cache/esvi_shm).",
+        "",
     )
     parser.set_defaults(quiet=False)
     return parser

@@ -12,7 +12,9 @@ from dataclasses import fields
 import numpy as np
 import pytest
 
+import esvi_shm
 from esvi_shm import command
+from esvi_shm.__main__ import COMMANDS
 from esvi_shm.corpus import ReadOptions
 from esvi_shm.errors import CorpusError, EsviError, Interrupted, ParameterError, ParameterName
 
@@ -21,6 +23,14 @@ def test_an_array_is_told_by_its_shape():
     """Its numbers would take many lines."""
     assert str(ParameterError("means", "is odd", np.eye(3))) == "means is odd, got shape (3, 3)"
     assert str(ParameterError("tol", "is odd", np.float64(3).item())) == "tol is odd, got 3.0"
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_every_command_says_its_version(name, capsys):
+    with pytest.raises(SystemExit) as caught:
+        COMMANDS[name].main(["--version"])
+    assert caught.value.code == 0
+    assert capsys.readouterr().out.split() == ["esvi_shm", esvi_shm.__version__]
 
 
 def end(error: BaseException | None, capsys) -> tuple[int, str]:
