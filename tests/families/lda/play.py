@@ -194,7 +194,8 @@ def rule_of(fit: SerialFit, pass_: int) -> tuple[str, float, str]:
     first, done = min(0.8, last), 1.0
     if options.temper_passes:
         done = min(pass_ / options.temper_passes, 1.0)
-    leave_out = "none" if options.storage == "topk" else options.leave_out or "pair"
+    default = "excess" if options.inference == "cvb0" else "pair"
+    leave_out = "none" if options.storage == "topk" else options.leave_out or default
     return inference, first + (last - first) * done, leave_out if inference == "cvb0" else "none"
 
 
