@@ -141,14 +141,21 @@ def run(given: argparse.Namespace) -> None:
         progress = stack.enter_context(
             Progress(given.quiet or not is_first, given.log_json if is_first else None)
         )
-        points, held_out = read_points(given.corpus), None
+        # A share is drawn from all points: each node has them until then.
+        held_out = None
+        if peers is not None and share is None:
+            points = fit_nodes.read_own_points(given.corpus, given.corpus_part, peers)
+        else:
+            points = read_points(given.corpus)
         if given.holdout is not None:
             holdout = read_points(given.holdout) if share is None else share
             aside = points, holdout, config.family, options, config.seed
             points, held_out = set_aside(*aside)
             progress.say(f"held out: {held_out.points.n_points:,} points")
         if peers is not None:
-            points = fit_nodes.own_points(points, given.corpus_part, config.family, peers)
+            if share is not None:
+                points = fit_nodes.own_share(points, peers)
+            points = families.find(config.family).join(points, peers)
         n_points = progress.n_tokens = points.whole.n_points
         progress.unit = "point"
         progress.say(f"{points.name}: {n_points:,} points, {points.n_features:,} features")

@@ -170,23 +170,36 @@ def set_aside(found: "Range", share: float, seed: int, peers: "Peers") -> "tuple
     return training, HeldOut(aside, words, seed)
 
 
-def own_points(points: "Points", is_part: bool, family: str, peers: "Peers") -> "Points":
-    """This node's points, as part of what all nodes have.
+def read_own_points(path: str, is_part: bool, peers: "Peers") -> "Points":
+    """Read this node's points: a range of those of the file, or with `--corpus-part` all of them.
 
     Raises
     ------
     CorpusError
-        On every node: if the points do not go together.
+        On every node: if they have not read the same.
     """
-    from esvi_shm import families
+    from esvi_shm.points import read_points, read_share
+
+    if is_part:
+        return read_points(path)
+    points, digest = read_share(path, peers.rank, peers.n_nodes)
+    _check_same(digest, points.name, peers, "points")
+    return points
+
+
+def own_share(points: "Points", peers: "Peers") -> "Points":
+    """This node's range of points that all nodes have.
+
+    Raises
+    ------
+    CorpusError
+        On every node: if they are not the same.
+    """
     from esvi_shm.points import Points
 
-    if not is_part:
-        _check_same(points.digest(), points.name, peers, "points")
-        first, last = (points.n_points * r // peers.n_nodes for r in (peers.rank, peers.rank + 1))
-        points = Points(points.values[first:last].copy(), points.name)
-    joined: Points = families.find(family).join(points, peers)
-    return joined
+    _check_same(points.digest(), points.name, peers, "points")
+    first, last = (points.n_points * r // peers.n_nodes for r in (peers.rank, peers.rank + 1))
+    return Points(points.values[first:last].copy(), points.name)
 
 
 def _check_same(digest: str, name: str, peers: "Peers", units: str) -> None:

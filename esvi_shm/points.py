@@ -5,17 +5,19 @@ neither changed nor copied where they can be used as they are.
 """
 
 import hashlib
+import itertools
 import logging
 import os
 import warnings
 import zipfile
 from codecs import BOM_UTF8
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from esvi_shm import frames
+from esvi_shm import arrays, frames
 from esvi_shm.errors import CorpusError
 
 #: Columns whose names are told.
@@ -218,7 +220,32 @@ def read_points(path: str | os.PathLike[str]) -> Points:
     CorpusError
         Where the file is missing, damaged, or not what its name says, or has another name.
     """
+    return as_points(_read(Path(path), None), str(path))
+
+
+def read_share(path: str | os.PathLike[str], which: int, n: int) -> tuple[Points, str]:
+    """One of n ranges of the points of a file, of about the same number, and a digest of the file.
+
+    Only these are held, but of Matrix Market and of arrays that lie by columns. There may be none.
+
+    Raises
+    ------
+    CorpusError
+        As `read_points`, but for what is wrong with other points alone.
+    """
     path = Path(path)
+    points, digest = _read(path, (which, n)), ""
+    try:
+        digest = arrays.digest_of(path)
+    except OSError as error:
+        raise CorpusError(path, error.strerror or str(error)) from None
+    if 0 in points.shape[:1]:
+        return Points(points, str(path)), digest
+    return as_points(points, str(path)), digest
+
+
+def _read(path: Path, share: tuple[int, int] | None) -> Any:
+    """What a file has, or a share of its rows."""
     readers = {".npy": _read_npy, ".npz": _read_npz, ".csv": _read_csv, ".mtx": _read_mtx}
     reader = readers.get(path.suffix.lower())
     if reader is None:
@@ -226,36 +253,58 @@ def read_points(path: str | os.PathLike[str]) -> Points:
         raise CorpusError(path, rule)
     try:
         with open(path, "rb") as file:
-            found = reader(file)
+            return reader(file, share)
     except CorpusError:
         raise
     except OSError as error:
         raise CorpusError(path, error.strerror or str(error)) from None
     except _DAMAGED as error:
         raise CorpusError(path, f"must be a whole {path.suffix} file, but: {error}") from None
-    return as_points(found, str(path))
 
 
-def _read_npy(file: Any) -> Any:
-    return np.load(file, allow_pickle=False)
+def _bounds(n_points: int, share: tuple[int, int] | None) -> tuple[int, int]:
+    which, n = share or (0, 1)
+    return n_points * which // n, n_points * (which + 1) // n
 
 
-def _read_npz(file: Any) -> Any:
-    with np.load(file, allow_pickle=False) as arrays:
-        names = list(arrays)
+def _cut(array: Any, share: tuple[int, int] | None) -> Any:
+    """A share of the rows of what has been read as a whole; nothing of the rest is held."""
+    if share is None or len(getattr(array, "shape", ())) != 2:
+        return array
+    first, last = _bounds(array.shape[0], share)
+    return (array.tocsr() if hasattr(array, "tocsr") else array)[first:last].copy()
+
+
+def _read_npy(file: Any, share: tuple[int, int] | None) -> Any:
+    if share is not None:
+        stored = arrays.Rows(file)
+        if len(stored.shape) == 2 and not stored.by_columns:
+            return stored.take(*_bounds(stored.shape[0], share))
+        file.seek(0)
+    return _cut(np.load(file, allow_pickle=False), share)
+
+
+def _read_npz(file: Any, share: tuple[int, int] | None) -> Any:
+    with np.load(file, allow_pickle=False) as held:
+        names = list(held)
         if {"indptr", "indices", "data", "shape"} <= set(names):
             import scipy.sparse
 
+            found = None
+            if share is not None:
+                found = arrays.take_csr(held.zip, lambda sizes: _bounds(len(sizes), share))
             file.seek(0)
-            return scipy.sparse.load_npz(file)
-        if "X" in names:
-            return arrays["X"]
-        if len(names) != 1:
+            return found[0] if found else _cut(scipy.sparse.load_npz(file), share)
+        if "X" not in names and len(names) != 1:
             raise ValueError(f"one of its arrays must be called X, it has {', '.join(names)}")
-        return arrays[names[0]]
+        name = "X" if "X" in names else names[0]
+        rows = None
+        if share is not None:
+            rows = arrays.take_from(held.zip, name, lambda ones: _bounds(len(ones), share))
+        return rows[0] if rows else _cut(held[name], share)
 
 
-def _read_csv(file: Any) -> Any:
+def _read_csv(file: Any, share: tuple[int, int] | None) -> Any:
     begins = len(BOM_UTF8) if file.read(len(BOM_UTF8)) == BOM_UTF8 else 0
     file.seek(begins)
     cells = file.readline().decode().split(",")
@@ -265,13 +314,33 @@ def _read_csv(file: Any) -> Any:
     elif numbers:  # a point with a wrong field must not go for a line of names
         raise ValueError("line 1 must be names or numbers, not some of both")
     else:  # among them may be a label, which nobody wants for a feature
+        begins = file.tell()
         names = ", ".join(cell.strip() for cell in cells[:MOST_NAMES])
         more = ", ..." if len(cells) > MOST_NAMES else ""
         _log.info("%s: every column is a feature: %s%s", file.name, names, more)
+    if share is None:
+        return _numbers_of(file)
+    n_points = sum(1 for _ in _filled(file))
+    file.seek(begins)
+    first, last = _bounds(n_points, share)
+    if first == last:
+        return np.empty((0, len(cells)))
+    try:
+        return _numbers_of(itertools.islice(_filled(file), first, last))
+    except ValueError as error:
+        raise ValueError(f"{error} (counted from row {first})") from None
+
+
+def _filled(lines: Any) -> Iterator[bytes]:
+    """The lines that numpy does not pass over."""
+    return (line for line in lines if line.strip(b"\r\n"))
+
+
+def _numbers_of(lines: Any) -> np.ndarray:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # of no points, which is refused
         # No comments: what a stray mark cuts off would be lost unseen.
-        return np.loadtxt(file, delimiter=",", ndmin=2, comments=None)
+        return np.loadtxt(lines, delimiter=",", ndmin=2, comments=None)
 
 
 def _is_number(cell: str) -> bool:
@@ -282,7 +351,7 @@ def _is_number(cell: str) -> bool:
     return True
 
 
-def _read_mtx(file: Any) -> Any:
+def _read_mtx(file: Any, share: tuple[int, int] | None) -> Any:
     import scipy.io
 
-    return scipy.io.mmread(file)
+    return _cut(scipy.io.mmread(file), share)

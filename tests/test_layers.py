@@ -10,7 +10,10 @@ import esvi_shm
 
 PACKAGE = Path(esvi_shm.__file__).parent
 FLOORS = [
-    {"errors", "config", "cache", "compile", "vector", "sparse", "frames", "mixture_options"},
+    {
+        "errors", "config", "mixture_options", "frames", "arrays", "cache", "compile", "vector",
+        "sparse",
+    },
     {"corpus", "points", "counter", "special"},
     {"shared"},
     {"families"},

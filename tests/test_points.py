@@ -1,6 +1,7 @@
 """Points: what is taken, and what is refused with row and column."""
 
 import logging
+import tracemalloc
 import warnings
 
 import numpy as np
@@ -8,8 +9,9 @@ import pytest
 import scipy.io
 import scipy.sparse
 
+from esvi_shm import arrays
 from esvi_shm.errors import CorpusError
-from esvi_shm.points import MOST_NAMES, as_points, read_points
+from esvi_shm.points import MOST_NAMES, as_points, read_points, read_share
 
 X = np.array([[1.0, 2.0], [0.0, 4.0], [5.0, 0.0]])
 
@@ -143,3 +145,82 @@ def test_sparse_points_are_the_same_however_they_are_stored():
     long = scipy.sparse.csr_array(wanted.values.astype(np.int64))
     long.indices, long.indptr = long.indices.astype(np.int64), long.indptr.astype(np.int64)
     assert (as_points(long).values != wanted.values).nnz == 0
+
+
+FILES = {
+    "rows.npy": lambda path, dense: np.save(path, dense),
+    "columns.npy": lambda path, dense: np.save(path, np.asfortranarray(dense)),
+    "whole numbers.npy": lambda path, dense: np.save(path, dense.astype(np.int64)),
+    "x.npz": lambda path, dense: np.savez_compressed(path, X=dense, y=np.arange(len(dense))),
+    "columns.npz": lambda path, dense: np.savez(path, np.asfortranarray(dense)),
+    "csr.npz": lambda path, dense: scipy.sparse.save_npz(path, scipy.sparse.csr_matrix(dense)),
+    "csc.npz": lambda path, dense: scipy.sparse.save_npz(path, scipy.sparse.csc_matrix(dense)),
+    "x.csv": lambda path, dense: np.savetxt(path, dense, delimiter=","),
+    "names.csv": lambda path, dense: path.write_bytes(
+        b"\xef\xbb\xbfa,b,c\r\n" + b"".join(b"%d,%d,%d\r\n\r\n" % tuple(row) for row in dense)
+    ),
+    "x.mtx": lambda path, dense: scipy.io.mmwrite(path, scipy.sparse.coo_matrix(dense)),
+    "dense.mtx": lambda path, dense: scipy.io.mmwrite(path, dense),
+}
+
+
+def values_of(points):
+    return points.values.toarray() if points.is_sparse else points.values
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_shares_are_the_points(name, tmp_path):
+    dense = np.random.default_rng(0).poisson(2.0, (11, 3)).astype(float)
+    path = tmp_path / name
+    FILES[name](path, dense)
+    whole = read_points(path)
+    for n in (1, 2, 5, 30):
+        found = [read_share(path, which, n) for which in range(n)]
+        stacked = np.concatenate([values_of(points) for points, _ in found])
+        assert (stacked == values_of(whole)).all()
+        filled = [points for points, _ in found if points.n_points]
+        assert {points.values.dtype for points in filled} == {whole.values.dtype}
+        assert {points.is_sparse for points in filled} == {whole.is_sparse}
+        assert {points.n_features for points, _ in found} == {3}
+        assert len({digest for _, digest in found}) == 1
+
+
+@pytest.mark.parametrize("name", ["rows.npy", "x.npz", "csr.npz", "x.csv"])
+def test_a_share_takes_its_part_of_memory(name, tmp_path, monkeypatch):
+    monkeypatch.setattr(arrays, "CHUNK", 2**14)
+    dense = np.random.default_rng(0).random((40_000, 3))
+    path = tmp_path / name
+    FILES[name](path, dense)
+
+    def peak(which, n):
+        read_share(path, which, n)  # what is imported is there
+        tracemalloc.start()
+        try:
+            points, _ = read_share(path, which, n)
+            return tracemalloc.get_traced_memory()[1], points.n_bytes
+        finally:
+            tracemalloc.stop()
+
+    (every, n_bytes), (quarter, _) = peak(0, 1), peak(1, 4)
+    assert every - quarter > 0.6 * n_bytes
+
+
+def test_what_is_wrong_with_a_share_is_told(tmp_path):
+    path = tmp_path / "x.csv"
+    path.write_text("1,2\n3,4\n5,oops\n7,8\n")
+    assert read_share(path, 0, 2)[0].n_points == 2
+    with pytest.raises(CorpusError, match=r"oops.*counted from row 2"):
+        read_share(path, 1, 2)
+    path = tmp_path / "x.npy"
+    np.save(path, np.ones((4, 2)))
+    path.write_bytes(path.read_bytes()[:-8])
+    with pytest.raises(CorpusError, match="the end is missing"):
+        read_share(path, 1, 2)
+    np.save(path, np.array([["a", "b"]], object), allow_pickle=True)
+    with pytest.raises(CorpusError, match="objects"):
+        read_share(path, 0, 2)
+    path.write_bytes(b"")
+    with pytest.raises(CorpusError, match=r"whole \.npy file"):
+        read_share(path, 0, 2)
+    with pytest.raises(CorpusError, match="No such file"):
+        read_share(tmp_path / "none.npy", 0, 2)

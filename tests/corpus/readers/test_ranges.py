@@ -108,7 +108,46 @@ def test_ids_of_other_ranges_count(tmp_path):
     assert [part.corpus.indices.tolist() for part in ranges(tmp_path / "x.svm", 2)] == [[0], [7]]
 
 
-@pytest.mark.parametrize("form", ["uci", "matrix_market", "ldac", "svmlight"])
+@pytest.mark.parametrize("stored", ["csr", "csc", "coo"])
+@pytest.mark.parametrize("transpose", [False, True])
+def test_sparse_matrices_however_they_are_stored(stored, transpose, tmp_path):
+    dense = np.random.default_rng(0).poisson(0.4, (30, 12)).astype(np.float32)
+    dense[[0, 7, 29]] = 0
+    matrix = scipy.sparse.csr_matrix(dense.T if transpose else dense).asformat(stored)
+    path, options = tmp_path / "x.npz", ReadOptions(transpose=transpose)
+    scipy.sparse.save_npz(path, matrix)
+    for n in (1, 3):
+        are_the_corpus(ranges(path, n, None, options), read_corpus(path, None, options))
+
+
+def test_a_damaged_matrix_is_refused_by_every_node(tmp_path):
+    """Also by nodes whose own documents come before the damage, and where sizes are lies."""
+    path = tmp_path / "x.npz"
+    arrays = {"format": b"csr", "shape": [4, 3], "data": np.arange(1.0, 5), "indices": [0, 1, 2, 0]}
+    for indptr, told in (
+        ([0, 1, 2, 3, 9], "data must be as long"),
+        ([0, 1, 3, 2, 4], "indptr must ascend"),
+        ([0, 1, 2, 4], "indptr must be 5"),
+        ([0.0, 1, 2, 3, 4], "indptr must be 5"),
+    ):
+        np.savez(path, indptr=indptr, **arrays)
+        for which in range(2):
+            with pytest.raises(CorpusError, match=told):
+                read_range(path, None, None, None, Share(which, 2))
+    np.savez(path, indptr=[0, 1, 2, 3, 4], **arrays)
+    data = bytearray(path.read_bytes())
+    data[data.index(np.arange(1.0, 5).tobytes()) + 31] ^= 64  # in the last count
+    path.write_bytes(data)
+    for which in range(2):
+        with pytest.raises(CorpusError, match="CRC"):
+            read_range(path, None, None, None, Share(which, 2))
+    np.savez(path, indptr=[0, 1, 2, 3, 4], **{**arrays, "data": [1.0, 2.0, 3.0, -4.0]})
+    assert read_range(path, None, None, None, Share(0, 2)).corpus.n_tokens == 3
+    with pytest.raises(CorpusError, match=r"rows from 2 on: counts must .* got -4.0 at row 1"):
+        read_range(path, None, None, None, Share(1, 2))
+
+
+@pytest.mark.parametrize("form", ["uci", "matrix_market", "ldac", "svmlight", "npz"])
 def test_other_bytes_give_another_digest(form, tmp_path):
     found = []
     for count in (1, 2):
@@ -120,7 +159,7 @@ def test_other_bytes_give_another_digest(form, tmp_path):
     assert found[0].digest != found[1].digest
 
 
-@pytest.mark.parametrize("form", ["uci", "ldac", "text"])
+@pytest.mark.parametrize("form", ["uci", "ldac", "text", "npz"])
 def test_a_range_takes_its_share_of_memory(form, tmp_path, monkeypatch):
     monkeypatch.setattr(_files, "BLOCK_BYTES", 2**14)
     dense = np.random.default_rng(0).poisson(0.5, (4000, 100)).astype(np.float32)

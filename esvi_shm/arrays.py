@@ -1,0 +1,168 @@
+"""Rows of an array in a file of numpy's, or of a sparse matrix of scipy's, without the rest.
+
+What is not asked for is read past, never held. A file that is another one, cut, or lies about its
+sizes raises what numpy, scipy and zipfile do: a ValueError, KeyError, EOFError, OSError, BadZipFile
+or MemoryError; nothing is allocated by what a header says of more than the rows asked for.
+"""
+
+import hashlib
+import os
+import zipfile
+from collections.abc import Callable
+from typing import IO, Any
+
+import numpy as np
+
+#: Bytes that are read past at a time.
+CHUNK = 1 << 20
+#: The first and the last row (exclusive) to take, by the number of all, or by how long each is.
+Bounds = Callable[[np.ndarray], tuple[int, int]]
+
+
+def digest_of(path: str | os.PathLike[str]) -> str:
+    """SHA-256 of a file's bytes."""
+    with open(path, "rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+class Rows:
+    """An array that a stream goes on with, in numpy's format; its rows are taken in order.
+
+    Examples
+    --------
+    >>> import io
+    >>> stream = io.BytesIO()
+    >>> np.save(stream, np.arange(6).reshape(3, 2))
+    >>> _ = stream.seek(0)
+    >>> Rows(stream).take(1, 2).tolist()
+    [[2, 3]]
+    """
+
+    def __init__(self, stream: IO[bytes]) -> None:
+        self._stream, self._next = stream, 0
+        version = np.lib.format.read_magic(stream)
+        read = {
+            (1, 0): np.lib.format.read_array_header_1_0,
+            (2, 0): np.lib.format.read_array_header_2_0,
+        }.get(version)
+        if read is None:
+            raise ValueError(f"version {version} of numpy's format is not known")
+        self.shape, self.by_columns, self.dtype = read(stream)
+        if self.dtype.hasobject:
+            raise ValueError("objects are not read: they may be code")
+        if len(self.shape) < 2:
+            self.by_columns = False
+
+    def take(self, first: int, last: int) -> np.ndarray:
+        """Rows first..last-1 of an array that does not lie by columns; none before the last taken.
+
+        Raises
+        ------
+        EOFError
+            If the stream ends before.
+        """
+        assert not self.by_columns and self._next <= first <= last <= self.shape[0]
+        rest = self.shape[1:]
+        row = int(np.prod(rest, dtype=object)) * self.dtype.itemsize
+        self._skip((first - self._next) * row)
+        self._next = last
+        found = np.empty((last - first, *rest), self.dtype)
+        room = found.reshape(-1).view(np.uint8).data if found.size else memoryview(b"")
+        while len(room):
+            data = self._stream.read(min(len(room), CHUNK))
+            if not data:
+                raise EOFError("the end is missing")
+            room[: len(data)] = data
+            room = room[len(data) :]
+        return found
+
+    def finish(self) -> None:
+        """Read to the end, where an archive says whether the bytes are those that were written."""
+        while self._stream.read(CHUNK):
+            pass
+
+    def _skip(self, n_bytes: int) -> None:
+        while n_bytes:
+            data = self._stream.read(min(n_bytes, CHUNK))
+            if not data:
+                raise EOFError("the end is missing")
+            n_bytes -= len(data)
+
+
+def take_from(archive: zipfile.ZipFile, name: str, bounds: Bounds) -> tuple[np.ndarray, int] | None:
+    """Rows of an array in an .npz, and how many it has; None where it lies by columns.
+
+    `bounds` is asked with a vector of ones, one a row.
+    """
+    with archive.open(f"{name}.npy") as stream:
+        stored = Rows(stream)
+        if stored.by_columns or not stored.shape:
+            return None
+        first, last = bounds(np.broadcast_to(np.int8(1), stored.shape[:1]))
+        found = stored.take(first, last)
+        stored.finish()
+    return found, stored.shape[0]
+
+
+def take_csr(
+    archive: zipfile.ZipFile, bounds: Bounds, by_columns: bool = False
+) -> tuple[Any, int, int] | None:
+    """Rows of a CSR matrix that `scipy.sparse.save_npz` wrote, or columns of a CSC one as rows.
+
+    Parameters
+    ----------
+    archive : zipfile.ZipFile
+    bounds : callable
+        Of the numbers of entries that are stored of each row.
+    by_columns : bool
+        Whether columns are asked for.
+
+    Returns
+    -------
+    scipy.sparse.csr_matrix
+        Unchecked but for its offsets.
+    first, n_rows : int
+        Which row its first one is, and how many there are in all.
+    None
+        In place of these where the matrix has another format: then nothing but it was read.
+    """
+    import scipy.sparse
+
+    kind = _small(archive, "format").item()
+    kind = kind.decode("ascii", "replace") if isinstance(kind, bytes) else str(kind)
+    if kind != ("csc" if by_columns else "csr"):
+        return None
+    shape = [int(n) for n in _small(archive, "shape")]
+    if len(shape) != 2 or min(shape) < 0:
+        raise ValueError(f"the shape must be that of a matrix, it says {shape}")
+    n_rows, n_columns = shape[::-1] if by_columns else shape
+    with archive.open("indptr.npy") as stream:
+        stored = Rows(stream)
+        if stored.shape != (n_rows + 1,) or stored.dtype.kind not in "iu":
+            raise ValueError(f"indptr must be {n_rows + 1} whole numbers")
+        indptr = stored.take(0, n_rows + 1).astype(np.int64)
+        stored.finish()
+    if indptr[0] != 0 or (np.diff(indptr) < 0).any():
+        raise ValueError("indptr must ascend from 0")
+    first, last = bounds(np.diff(indptr))
+    lo, hi = int(indptr[first]), int(indptr[last])
+    parts = []
+    for name in ("data", "indices"):
+        with archive.open(f"{name}.npy") as stream:
+            stored = Rows(stream)
+            if len(stored.shape) != 1 or stored.shape[0] < indptr[-1]:
+                raise ValueError(f"{name} must be as long as indptr says, {indptr[-1]}")
+            parts.append(stored.take(lo, hi))
+            stored.finish()
+    rows = (*parts, indptr[first : last + 1] - lo)
+    return scipy.sparse.csr_matrix(rows, shape=(last - first, n_columns)), first, n_rows
+
+
+def _small(archive: zipfile.ZipFile, name: str) -> np.ndarray:
+    """A whole array of a few numbers."""
+    with archive.open(f"{name}.npy") as stream:
+        stored = Rows(stream)
+        if np.prod(stored.shape, dtype=object) * stored.dtype.itemsize > CHUNK:
+            raise ValueError(f"{name} must be a few numbers")
+        data = stream.read(CHUNK)
+    return np.frombuffer(data, stored.dtype).reshape(stored.shape)
