@@ -117,6 +117,8 @@ class Home:
             self.config.route in ("random", "balanced") or self.config.max_time is not None
         )
         self.history: list[Record] = []
+        #: Those that were asked for; what is kept has others too, and changes nothing of the fit.
+        self.compared: list[Record] = []
         self.restarts: list[Restart] = []
         self.at_rest: Counter[str] = Counter()
         self.trial_visits = 0
@@ -246,10 +248,12 @@ class Home:
                 return name
             if config.max_time is not None and self.fit_seconds >= config.max_time:
                 return "max_time"
-            if self._has_settled() and self._change() < config.tol:
-                return "tol"
-            if config.patience is not None and self._in_vain() >= config.patience:
-                return "patience"
+            if done == config.n_passes or done % (config.evaluate_every or config.n_passes) == 0:
+                self.compared.append(self.history[-1])
+                if self._has_settled() and self._change() < config.tol:
+                    return "tol"
+                if config.patience is not None and self._in_vain() >= config.patience:
+                    return "patience"
             if self.keep is not None and done % self.keep.every == 0 and done < config.n_passes:
                 self.keep.save(self._result("under way"))
         return "passes"
@@ -273,16 +277,16 @@ class Home:
     def _has_settled(self) -> bool:
         """Whether the last two evaluations can be compared."""
         settles_after = self.layout.model.settles_after
-        return len(self.history) > 1 and self.history[-2].passes >= settles_after
+        return len(self.compared) > 1 and self.compared[-2].passes >= settles_after
 
     def _change(self) -> float:
-        before, now = self.history[-2].objective, self.history[-1].objective
+        before, now = self.compared[-2].objective, self.compared[-1].objective
         return abs(now - before) / max(abs(before), 1e-300)
 
     def _in_vain(self) -> int:
         """Evaluations since the best held-out perplexity of the settled updates."""
         settles_after = self.layout.model.settles_after
-        found = [r.perplexity for r in self.history if r.passes >= settles_after]
+        found = [r.perplexity for r in self.compared if r.passes >= settles_after]
         return len(found) - 1 - int(np.argmin(found)) if found else 0
 
     def _run_to(self, done: int, target: int) -> None:

@@ -66,6 +66,20 @@ def test_evaluation_at_the_end_only_leaves_what_is_kept(threaded_fit):
     assert [record.passes for record in ended.result.history] == [3, 6, 7]
 
 
+@pytest.mark.parametrize(
+    "stops", [{"tol": 0.05}, {"tol": 0.0, "patience": 2}, {"evaluate_every": 0, "tol": 1.0}]
+)
+def test_what_is_kept_does_not_change_when_a_fit_ends(stops, threaded_fit):
+    """The bound of what is kept is not compared: its steps are shorter than those asked for."""
+    judge = (lambda *arguments: 1.0) if "patience" in stops else None
+    options = {"n_passes": 30, "evaluate_every": 6, "deterministic": True, "judge": judge} | stops
+    alone = threaded_fit(**options).result
+    beside = threaded_fit(keep=Kept(1).keep, **options).result
+    assert (beside.passes, beside.stopped) == (alone.passes, alone.stopped)
+    # The sums are added up anew at each bound, which rounds them otherwise.
+    np.testing.assert_allclose(beside.learned.lambda_rows, alone.learned.lambda_rows, rtol=1e-4)
+
+
 def test_the_first_of_several_nodes_is_handed_the_whole(monkeypatch):
     whole = []
 
