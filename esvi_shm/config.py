@@ -355,15 +355,15 @@ class FitConfig:
         rule = "must be a list of words for each topic"
         if isinstance(self.seed_words, str) or not isinstance(self.seed_words, Iterable):
             raise ParameterError("seed_words", rule, self.seed_words)
-        for words in self.seed_words:
+        seed_words = []
+        for words in self.seed_words:  # once: it may be a generator, and so may each
             if isinstance(words, str) or not isinstance(words, Iterable):
                 raise ParameterError("seed_words", rule, words)
-        seed_words = tuple(tuple(words) for words in self.seed_words)
-        for words in seed_words:
-            for word in words:
+            seed_words.append(tuple(words))
+            for word in seed_words[-1]:
                 if not isinstance(word, str):
                     raise ParameterError("seed_words", rule, word)
-        object.__setattr__(self, "seed_words", seed_words)
+        object.__setattr__(self, "seed_words", tuple(seed_words))
 
     @staticmethod
     def _check_prior(name: str, value: Any) -> None:

@@ -99,6 +99,7 @@ class MixtureOptions:
         for name in ("moves", "strict"):
             if not isinstance(getattr(self, name), bool | np.bool_):
                 raise ParameterError(name, "must be True or False", getattr(self, name))
+            object.__setattr__(self, name, bool(getattr(self, name)))
 
     def as_dict(self) -> dict[str, Any]:
         """The options in types that JSON knows."""

@@ -238,6 +238,13 @@ def test_a_fit_goes_on_from_a_model_or_its_folder(tmp_path):
         LDA(start_from=5).fit(MATRIX)
 
 
+def test_seed_words_may_come_once():
+    """From a generator, or several of them."""
+    lines = ["path time", "ship"]
+    assert FitConfig(seed_words=map(str.split, lines)).seed_words == (("path", "time"), ("ship",))
+    assert FitConfig(seed_words=(iter(["a"]), ["b"])).seed_words == (("a",), ("b",))
+
+
 def test_seed_words_reach_the_fit():
     documents = [["sea", "ship", "salt"], ["hill", "tree", "path"]] * 10
     lda = LDA(
