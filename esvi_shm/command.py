@@ -63,6 +63,33 @@ def _share_or_number(text: str) -> int | float:
     return float(text) if "." in text or "e" in text.lower() else int(text)
 
 
+#: The options of `add_reading_options`, with their defaults.
+READING = {
+    "format": None, "vocabulary": None, "transpose": False, "stop_words": None, "first_id": None,
+    "max_vocabulary": None, "min_df": 1, "max_df": 1.0,
+}  # fmt: skip
+
+
+def refuse(given: argparse.Namespace, defaults: Mapping[str, Any], where: str) -> None:
+    """Refuse options that say nothing, rather than leave them unheard.
+
+    Parameters
+    ----------
+    given : argparse.Namespace
+    defaults : dict
+        The options, with their defaults.
+    where : str
+        What they have no meaning with.
+
+    Raises
+    ------
+    ParameterError
+    """
+    for name, default in defaults.items():
+        if getattr(given, name) != default:
+            raise ParameterError(name, f"has no meaning {where}", getattr(given, name))
+
+
 def add_reading_options(group: Any) -> None:
     """Add the options that `read` honours to a parser or a group of its arguments."""
     group.add_argument(

@@ -80,7 +80,7 @@ examples:
   python -m esvi_shm.evaluate seed-0 new.txt --stability seed-1 seed-2
 
 The report goes to standard output, progress to standard error. Exit codes: 0 done, 1 failed,
-2 bad input, 130 interrupted.
+2 bad input, 130 or 143 interrupted.
 """
 
 
@@ -341,16 +341,21 @@ def _run(given: argparse.Namespace) -> None:
     _print_report(report, given.top_words > 0)
 
 
+#: Options that say nothing of a mixture, beside those of reading.
+_OF_TOPICS = (
+    "reference", "left_to_right", "stability", "intervals", "seed", "particles", "workers",
+    "top_words",
+)  # fmt: skip
+
+
 def _evaluate_mixture(model: "FittedMixture", given: argparse.Namespace) -> None:
     """The held-out log likelihood of points, which is all that is asked of a mixture."""
     import numpy as np
 
-    from esvi_shm.errors import ParameterError
     from esvi_shm.points import read_points
 
-    for name in ("reference", "left_to_right", "stability", "intervals"):
-        if getattr(given, name):
-            raise ParameterError(name, "has no meaning for a mixture", getattr(given, name))
+    defaults = {name: _parser().get_default(name) for name in _OF_TOPICS}
+    command.refuse(given, {**command.READING, **defaults}, "for a mixture")
     points = read_points(given.corpus)
     scores = model.score_samples(points)
     error = float(scores.std() / np.sqrt(len(scores)))

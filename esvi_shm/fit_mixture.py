@@ -24,11 +24,7 @@ PARAMETERS = {
 }
 _ARRAYS = ("mean_prior", "covariance_prior", "means")
 #: Options of a corpus, which say nothing of points; with their defaults.
-_NOT_OURS = {
-    "format": None, "vocabulary": None, "transpose": False, "stop_words": None, "first_id": None,
-    "max_vocabulary": None, "min_df": 1, "max_df": 1.0, "start_from": None,
-    "seed_words": None,
-}  # fmt: skip
+_NOT_OURS = {**command.READING, "start_from": None, "seed_words": None}
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
@@ -110,10 +106,7 @@ def run(given: argparse.Namespace) -> None:
     from esvi_shm.runtime import engine, memory
     from esvi_shm.runtime.signals import Signals
 
-    for name, default in _NOT_OURS.items():
-        if getattr(given, name) != default:
-            rule = f"has no meaning with family {given.family}"
-            raise ParameterError(name, rule, getattr(given, name))
+    command.refuse(given, _NOT_OURS, f"with family {given.family}")
     for name in ("alpha", "eta"):  # texts that only LDA reads
         if getattr(given, name) != getattr(FitConfig, name):
             rule = f"has no meaning with family {given.family}"

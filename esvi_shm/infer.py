@@ -43,7 +43,7 @@ examples:
   python -m esvi_shm.infer model new.txt --out theta.csv --workers 4
 
 The summary goes to standard output, progress to standard error. Exit codes: 0 done, 1 failed,
-2 bad input, 130 interrupted.
+2 bad input, 130 or 143 interrupted.
 """
 
 #: Option: the parameter it sets.
@@ -113,6 +113,8 @@ def _run(given: argparse.Namespace) -> None:
 
     model = store.load(given.model)
     if isinstance(model, FittedMixture):
+        defaults = {name: _parser().get_default(name) for name in ("workers", "steps", "tol")}
+        command.refuse(given, {**command.READING, **defaults}, "for a mixture")
         z = model.predict_proba(given.corpus).astype(np.float32)
         _write(z, given.out, ("point", "component"))
         print(f"{z.shape[0]:,} points, {z.shape[1]} components, saved in {given.out}")

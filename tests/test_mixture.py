@@ -102,13 +102,34 @@ def test_bad_options_are_named(saved, arguments, message, capsys):
 
 
 @pytest.mark.parametrize(
-    "options", [["--stability", "m"], ["--left-to-right", "3"], ["--intervals"], ["--reference=x"]]
-)
+    "options",
+    [
+        ["--stability", "m"], ["--left-to-right", "3"], ["--intervals"], ["--reference=x"],
+        ["--particles=9"], ["--top-words=4"], ["--workers=1"], ["--format=uci"], ["--transpose"],
+    ],
+)  # fmt: skip
 def test_what_is_asked_of_topics_is_not_asked_of_a_mixture(saved, options, capsys):
     arguments = [str(saved / "model"), str(saved / "X.npy"), *options]
     assert evaluate.main(arguments) == 2
     name = options[0].split("=")[0]
     assert f"{name} has no meaning for a mixture" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("option", ["--vocabulary=words", "--steps=7", "--workers=3", "--tol=1"])
+def test_nor_is_what_is_asked_of_documents(saved, option, tmp_path, capsys):
+    arguments = [str(saved / "model"), str(saved / "X.npy"), "--out", str(tmp_path / "z.npy")]
+    assert infer.main([*arguments, option]) == 2
+    assert f"{option.split('=')[0]} has no meaning for a mixture" in capsys.readouterr().err
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_truth_values_of_numpy_can_be_saved(tmp_path):
+    """JSON knows no other truth values than Python's."""
+    points = np.random.default_rng(0).normal(size=(30, 2))
+    options = {"moves": np.bool_(True), "strict": np.bool_(False)}
+    model = esvi_shm.Mixture(3, max_iter=2, n_workers=1, **options).fit(points).model_
+    model.save(tmp_path / "m")
+    assert esvi_shm.load(tmp_path / "m").options.moves is True
 
 
 @pytest.mark.parametrize("scale", [1e-30, 1e-13, 1e13, 1e30, 1e200])

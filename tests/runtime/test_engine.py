@@ -248,6 +248,22 @@ def test_bad_names_are_refused_before_anything_is_allocated(threaded_fit, option
             ["relax has no effect in the passes after dense_passes"],
         ),
         ({"axis": "topics", "settle": 2}, ["settle has no effect with axis topics"]),
+        (
+            {"relax": 1.5, "inference": "cvb0", "n_topics": 600},
+            ["relax has no effect in passes over active sets, which n_topics 600 has the fit try"],
+        ),
+        (
+            {"inference": "anneal", "cvb0_passes": 0, "relax": 1.5, "leave_out": "pair"},
+            [
+                "relax has no effect with cvb0_passes 0",
+                "leave_out has no effect with cvb0_passes 0",
+            ],
+        ),
+        (
+            {"storage": "topk", "topk": 3, "n_topics": 3, "residual": "drop"},
+            ["residual has no effect with topk 3, all topics"],
+        ),
+        ({"restart_passes": 3}, ["restart_passes has no effect without restarts"]),
         ({"inference": "anneal", "relax": 1.5, "settle": 2, "leave_out": "pair"}, []),
         ({"inference": "anneal", "cvb0_passes": 6}, []),
         ({"inference": "anneal", "cvb0_passes": 3, "n_passes": 0}, []),

@@ -80,6 +80,10 @@ def without_effect(config: FitConfig) -> list[tuple[Any, ...]]:
         if config.dense_passes is not None:
             names = ParameterName("relax"), ParameterName("dense_passes")
             found.append(("%s has no effect in the passes after %s", *names))
+        elif Schedule(config).dense_passes is not None:
+            names = ParameterName("relax"), ParameterName("n_topics")
+            text = "%s has no effect in passes over active sets, which %s %d has the fit try"
+            found.append((text, *names, config.n_topics))
     if config.settle is not None and config.axis == "topics":
         names = ParameterName("settle"), ParameterName("axis")
         found.append(("%s has no effect with %s topics", *names))
@@ -117,6 +121,18 @@ def without_effect(config: FitConfig) -> list[tuple[Any, ...]]:
     if config.axis == "topics" and config.leave_out not in (None, "none"):
         names = ParameterName("leave_out"), ParameterName("axis")
         found.append(("%s has no effect with %s topics", *names))
+    cvb0_passes = config.cvb0_passes if config.inference == "anneal" else None
+    for name in ("relax", "leave_out"):
+        if cvb0_passes == 0 and getattr(config, name) is not None:
+            names = ParameterName(name), ParameterName("cvb0_passes")
+            found.append(("%s has no effect with %s 0", *names))
+    if config.storage == "topk" and config.topk == config.n_topics:
+        if config.residual != RESIDUALS[0]:
+            names = ParameterName("residual"), ParameterName("topk")
+            found.append(("%s has no effect with %s %d, all topics", *names, config.topk))
+    if config.restarts == 1 and config.restart_passes != FitConfig.restart_passes:
+        names = ParameterName("restart_passes"), ParameterName("restarts")
+        found.append(("%s has no effect without %s", *names))
     if config.noise_passes and not config.noise:
         names = ParameterName("noise_passes"), ParameterName("noise")
         found.append(("%s has no effect without %s", *names))
