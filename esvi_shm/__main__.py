@@ -28,7 +28,6 @@ def _parser() -> argparse.ArgumentParser:
         description="\n".join(["commands:", *lines, "", "--help of a command says more."]),
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.set_defaults(quiet=False)
     return parser
 
 

@@ -243,7 +243,7 @@ def _parser() -> argparse.ArgumentParser:
         "--route", default="lap", metavar="NAME",
         help="lap: every worker once a pass, the one with the shortest queue first; ring: in turn; "
         "random: any worker next, as in the paper; balanced: another one, the one with the "
-        "shortest queue (default: lap)",
+        "shortest queue (default: lap). From node to node blocks go by balanced, or else by lap",
     )  # fmt: skip
     engine.add_argument(
         "--storage", metavar="NAME",

@@ -36,7 +36,6 @@ def _parser() -> argparse.ArgumentParser:
         "(kernels-* in $XDG_CACHE_HOME/esvi_shm or ~/.cache/esvi_shm).",
         "",
     )
-    parser.set_defaults(quiet=False)
     return parser
 
 

@@ -195,7 +195,6 @@ def _parser() -> argparse.ArgumentParser:
         help="what python -m esvi_shm. is followed by; --transport, --nodes, --rank and "
         "--key-file are added",
     )  # fmt: skip
-    parser.set_defaults(quiet=False)
     return parser
 
 

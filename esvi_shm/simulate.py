@@ -101,7 +101,7 @@ examples:
   python -m esvi_shm.simulate --documents 500 --words 300 --tokens 50000 --topics 8 small.npz
 
 The summary goes to standard output, progress to standard error. Exit codes: 0 done, 1 failed,
-2 bad input, 130 interrupted.
+2 bad input, 130 or 143 interrupted.
 """
 
 

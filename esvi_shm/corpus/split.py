@@ -1,7 +1,7 @@
 """Where a corpus is cut: its documents into ranges, its vocabulary into blocks.
 
 Both balance pairs, because a pair is the unit of work, and both give the same cut for the same
-corpus on any machine: a checkpoint may be continued elsewhere.
+corpus on any machine: nodes that read the same corpus agree on it.
 """
 
 import numpy as np

@@ -4,11 +4,11 @@ A block stops only at workers whose shard has work for it: its *stops*. A pass o
 as many visits as it has stops.
 
 ==========  ==========================================================================
-lap         the stop with the least work waiting of those it has not been at in this pass:
+lap         the stop with the fewest blocks waiting of those it has not been at in this pass:
             each shard exactly once a pass
 ring        the stops in turn, each block starting at another one
 random      any stop, as in the paper: once a pass on average
-balanced    the stop with the least work waiting, other than where it is
+balanced    the stop with the fewest blocks waiting, other than where it is
 ==========  ==========================================================================
 
 Ties are drawn by (seed, block, visit), so they do not depend on who draws them. A lap in an order

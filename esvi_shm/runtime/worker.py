@@ -1,6 +1,6 @@
 """A worker process: it pops a block, visits it, pushes it on; or obeys a command.
 
-It is a fresh interpreter started by `processes.start` and imports the standard library, numpy
+It is a fresh interpreter started by `processes.Workers` and imports the standard library, numpy
 and numba only. All it is told comes through one pipe (`Setup`); all it says through the pipe is
 "ready", or the error it ends with. Between the two it works on shared memory alone.
 

@@ -16,11 +16,11 @@ from numba.core import cgutils
 from numba.extending import intrinsic
 
 from esvi_shm.compile import kernel
-from esvi_shm.vector import LANES, Emitter, data_of
+from esvi_shm.sparse import lowest
+from esvi_shm.vector import LANES, ZEROS, Emitter, data_of
 
 _INTEGERS = ir.VectorType(ir.IntType(32), LANES)
 _NONE = ir.Constant(_INTEGERS, [0] * LANES)
-_ZEROS = ir.Constant(ir.VectorType(ir.FloatType(), LANES), [0.0] * LANES)
 
 #: Bits of infinity: no number lies above.
 _INFINITY = 0x7F800000
@@ -80,16 +80,6 @@ def _mask_above(typingctx, bits, k, limit):
 
 
 @intrinsic
-def _lowest_bit(typingctx, mask):
-    """The place of the lowest bit of a number that is not 0."""
-
-    def codegen(context, builder, signature, args):
-        return builder.cttz(args[0], ir.Constant(ir.IntType(1), 1))
-
-    return types.int64(types.int64), codegen
-
-
-@intrinsic
 def _divide(typingctx, x, bits, limit, length):
     """How many are above a limit, their sum, and that of the others."""
 
@@ -103,11 +93,11 @@ def _divide(typingctx, x, bits, limit, length):
             above, here = _above(emit, data, k, limit), emit.load(x_data, k)
             return [
                 _counted(builder, counts, above),
-                builder.fadd(sum_above, builder.select(above, here, _ZEROS)),
-                builder.fadd(sum_others, builder.select(above, _ZEROS, here)),
+                builder.fadd(sum_above, builder.select(above, here, ZEROS)),
+                builder.fadd(sum_others, builder.select(above, ZEROS, here)),
             ]
 
-        counts, *sums = emit.loop(args[3], [_NONE, _ZEROS, _ZEROS], body)
+        counts, *sums = emit.loop(args[3], [_NONE, ZEROS, ZEROS], body)
         values = [_total(builder, counts), *(emit.horizontal_sum(total) for total in sums)]
         return context.make_tuple(builder, signature.return_type, values)
 
@@ -134,7 +124,7 @@ def multiply_into(typingctx, x, rows, at, out, length):
             emit.store(product, out_data, k)
             return [builder.fadd(sums[0], product)]
 
-        (total,) = emit.loop(args[4], [_ZEROS], body)
+        (total,) = emit.loop(args[4], [ZEROS], body)
         return emit.horizontal_sum(total)
 
     return types.float32(x, rows, types.int64, out, types.int64), codegen
@@ -217,7 +207,7 @@ def _replace(bits, topics, pair, low, n_above):
     for k in range(0, bits.shape[0], LANES):
         mask = _mask_above(bits, k, limit)
         while mask != 0:
-            topics[pair, n] = k + _lowest_bit(mask)
+            topics[pair, n] = k + lowest(mask)
             n += 1
             mask &= mask - 1
     k = 0

@@ -37,8 +37,6 @@ from esvi_shm.families.lda.update import (
 from esvi_shm.special import log
 from esvi_shm.vector import padded
 
-_padded = kernel(padded)
-
 #: What the storage keeps of phi; see `full.ARRAYS`.
 ARRAYS = (
     ("kept_topic", "pair", "kept topic", "topics with the largest responsibilities of a pair"),
@@ -207,7 +205,7 @@ def set_random(shard, phi, first_document, word_ids, seed, pair_phi):
     block_row_ptr, word_row = shard.block_row_ptr, shard.word_row
     kept_topic, kept, rest = phi
     n_topics = pair_phi.shape[0]
-    dense = np.zeros(_padded(n_topics), np.float32)
+    dense = np.zeros(padded(n_topics), np.float32)
     bits = dense.view(np.int32)
     entropies = np.zeros(block_row_ptr.shape[0] - 1)
     for b in range(entropies.shape[0]):
@@ -308,7 +306,7 @@ def lend(phi, topics, n_topics):
         K.
     """
     kept_topic, kept, rest = phi
-    dense = np.zeros(_padded(n_topics), np.float32)
+    dense = np.zeros(padded(n_topics), np.float32)
     bits = dense.view(np.int32)
     for j in range(rest.shape[0]):
         expand_into(kept_topic, kept, rest, j, dense)

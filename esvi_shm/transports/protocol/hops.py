@@ -31,6 +31,7 @@ from collections import deque
 from collections.abc import Sequence
 
 from esvi_shm.errors import PeerError
+from esvi_shm.runtime.layout import MOST_HELD
 from esvi_shm.runtime.peers import RECALL, REST, VISIT, Event, Rows
 from esvi_shm.transports.protocol.frames import FrameError, Kind
 from esvi_shm.transports.protocol.orders import Order
@@ -44,9 +45,6 @@ PATIENCE = 0.02
 NEWS = 0.02
 #: Of so few free places every change is told at once; of more a sender may know old numbers.
 FEW = 2
-#: A node has places for so many times its part of the blocks. With fewer, blocks wait for room at
-#: nodes that are near to full: with 2.25, 16 nodes of `bench.cluster` are slower by a third.
-PLACES = 2.5
 
 _STATUS = struct.Struct("<QIII")  # stamp, queue length, free places, blocks finished
 _ANSWER = struct.Struct("<IQ")  # block, attempt
@@ -85,7 +83,7 @@ class Hops:
     nodes_of : sequence of sequence of int
     order : Order
     spare : int, optional
-        Places for blocks of others; by default what PLACES leaves, and at least 2.
+        Places for blocks of others; by default what MOST_HELD leaves, and at least 2.
     """
 
     def __init__(
@@ -106,7 +104,7 @@ class Hops:
         self._order = order
         owned = range(rank, self.n_blocks, n_nodes)
         if spare is None:
-            spare = max(int(PLACES * self.n_blocks / n_nodes) - len(owned), 2)
+            spare = max(int(MOST_HELD * self.n_blocks / n_nodes) - len(owned), 2)
         self.spare = spare
         self.trips = {b: Trip() for b in owned}
         self._head = struct.Struct(f"<IQI{(n_nodes + 7) // 8}s")  # block, attempt, passes, visited
