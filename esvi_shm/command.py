@@ -70,6 +70,40 @@ READING = {
 }  # fmt: skip
 
 
+def numbers(name: str, text: str, rule: str) -> Any:
+    """What an option says: a number, a vector of numbers with commas between, or a .npy file.
+
+    Parameters
+    ----------
+    name, text : str
+        The option, and what was given.
+    rule : str
+        What is told of text that is none of these.
+
+    Raises
+    ------
+    ParameterError
+
+    Examples
+    --------
+    >>> numbers("alpha", "0.1", "must be numbers"), numbers("alpha", "1,2", "must be numbers")
+    (0.1, array([1., 2.]))
+    """
+    import numpy as np
+
+    if text.endswith(".npy"):
+        try:
+            array = np.load(text, allow_pickle=False)
+            return array if array.ndim else array.item()
+        except (OSError, ValueError, EOFError) as error:
+            raise ParameterError(name, f"must be a .npy file of numbers ({error})", text) from None
+    try:
+        found = [float(part) for part in text.split(",")]
+    except ValueError:
+        raise ParameterError(name, rule, text) from None
+    return found[0] if len(found) == 1 else np.array(found)
+
+
 def refuse(given: argparse.Namespace, defaults: Mapping[str, Any], where: str) -> None:
     """Refuse options that say nothing, rather than leave them unheard.
 

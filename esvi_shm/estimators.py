@@ -5,7 +5,7 @@ The names here are scikit-learn's; `_PARAMETERS` translates them, and nothing el
 
 import contextlib
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -43,12 +43,18 @@ def _given_topics(given: Any) -> GivenTopics | None:
 
 
 @contextlib.contextmanager
-def _own_names() -> Iterator[None]:
-    """Errors call a parameter as it is called here."""
+def own_names(parameters: Mapping[str, str]) -> Iterator[None]:
+    """Errors call a parameter as the estimator does.
+
+    Parameters
+    ----------
+    parameters : dict of str
+        The estimator's name: that of the parameter it sets, where they differ.
+    """
     try:
         yield
     except ParameterError as error:
-        here = {there: name for name, there in _PARAMETERS.items()}
+        here = {there: name for name, there in parameters.items()}
         raise error.renamed(here.get(error.name, error.name)) from None
 
 
@@ -278,7 +284,7 @@ class LDA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
         WorkerError
             If a worker died.
         """
-        with _own_names():
+        with own_names(_PARAMETERS):
             config = self._config()
             engine.check(config, self.holdout is not None)
             corpus, judge, documents = as_corpus(X), None, None

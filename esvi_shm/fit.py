@@ -322,20 +322,8 @@ def _prior(name: str, value: Any) -> Any:
     """What an option that sets a prior says: a number, a vector, or "auto"."""
     if not isinstance(value, str) or value == "auto":
         return value
-    import numpy as np
-
-    if value.endswith(".npy"):
-        try:
-            array = np.load(value, allow_pickle=False)
-            return array if array.ndim else array.item()
-        except (OSError, ValueError, EOFError) as error:
-            raise ParameterError(name, f"must be a .npy file of numbers ({error})", value) from None
-    try:
-        numbers = [float(text) for text in value.split(",")]
-    except ValueError:
-        rule = "must be a number, numbers with commas between, a .npy file, or auto"
-        raise ParameterError(name, rule, value) from None
-    return numbers[0] if len(numbers) == 1 else np.array(numbers)
+    rule = "must be a number, numbers with commas between, a .npy file, or auto"
+    return command.numbers(name, value, rule)
 
 
 def _config(given: argparse.Namespace) -> "FitConfig":

@@ -76,24 +76,6 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     )  # fmt: skip
 
 
-def _array(name: str, text: str | None) -> Any:
-    import numpy as np
-
-    if text is None:
-        return None
-    if text.endswith(".npy"):
-        try:
-            return np.load(text, allow_pickle=False)
-        except (OSError, ValueError, EOFError) as error:
-            raise ParameterError(name, f"must be a .npy file of numbers ({error})", text) from None
-    try:
-        numbers = [float(part) for part in text.split(",")]
-    except ValueError:
-        rule = "must be numbers with commas between, or a .npy file"
-        raise ParameterError(name, rule, text) from None
-    return np.array(numbers[0] if len(numbers) == 1 else numbers)
-
-
 def run(given: argparse.Namespace) -> None:
     """Fit a mixture as the options say."""
     from esvi_shm import families, store
@@ -118,7 +100,10 @@ def run(given: argparse.Namespace) -> None:
     values = {PARAMETERS.get(name, name): value for name, value in vars(given).items()}
     if given.components is None:
         values["n_topics"] = given.topics
-    values.update({name: _array(name, values[name]) for name in _ARRAYS})
+    rule = "must be numbers with commas between, or a .npy file"
+    for name in _ARRAYS:
+        if values[name] is not None:
+            values[name] = command.numbers(name, values[name], rule)
     options = MixtureOptions(**{field.name: values[field.name] for field in fields(MixtureOptions)})
     names = {field.name for field in fields(FitConfig)} & values.keys()
     values["seed_words"] = values["seed_words"] or ()

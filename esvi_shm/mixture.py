@@ -11,6 +11,7 @@ from esvi_shm.families._mixture import DEAD
 from esvi_shm.mixture_options import MixtureOptions
 from esvi_shm.points import Points, as_points
 from esvi_shm.runtime.record import Record, Result
+from esvi_shm.summary import of_fit, speed_of
 
 #: Numbers of t(x) that are computed at a time.
 _TILE = 2**21
@@ -222,33 +223,16 @@ def summarise(
     result: Result, points: Points, holdout: dict[str, Any] | None = None
 ) -> dict[str, Any]:
     """The figures of a finished fit of a mixture, of what JSON can hold."""
-    config, last, points = result.config, result.history[-1], points.whole
-    n_passes = round(result.passes, 3)
+    last, points = result.history[-1], points.whole
     return {
         "n_points": points.n_points,
         "n_features": points.n_features,
-        "n_components": config.n_topics,
+        "n_components": result.config.n_topics,
         "n_dead_components": int((result.learned.statistics[0] < DEAD).sum()),
         "n_nodes": getattr(points, "n_nodes", 1),
-        "n_workers": config.n_workers,
-        "n_blocks": config.n_blocks,
-        "n_passes": int(n_passes) if float(n_passes).is_integer() else n_passes,
-        "stopped": result.stopped,
-        "elbo": last.elbo,
-        "elbo_f": last.elbo_f,
         "elbo_per_point": last.elbo / points.n_points,
         "holdout": holdout,
         "holdout_log_likelihood": -last.perplexity if holdout else None,
-        "fit_seconds": result.fit_seconds,
-        "start_seconds": result.fit_seconds - result.pass_seconds,
-        "total_seconds": last.total_seconds,
-        "points_per_second": result.work / result.pass_seconds if result.pass_seconds else 0.0,
-        "shared_bytes": result.shared_bytes,
-        "peak_rss_bytes": result.shared_bytes + result.peak_private_bytes,
-        "restarts": [restart._asdict() for restart in result.restarts],
-        "at_rest": result.at_rest,
-        "ending": result.ending,
-        "corpus": points.name,
-        "corpus_digest": points.digest(),
-        "config": config.as_dict(),
+        "points_per_second": speed_of(result),
+        **of_fit(result, points),
     }

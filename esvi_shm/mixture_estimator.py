@@ -8,7 +8,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from esvi_shm.config import FitConfig
 from esvi_shm.errors import ParameterError
-from esvi_shm.estimators import seed_of
+from esvi_shm.estimators import own_names, seed_of
 from esvi_shm.mixture import FittedMixture
 from esvi_shm.mixture_holdout import set_aside
 from esvi_shm.mixture_options import MixtureOptions
@@ -165,7 +165,7 @@ class Mixture(ClusterMixin, BaseEstimator):
 
         Raises InputError for bad points or parameters.
         """
-        try:
+        with own_names(_PARAMETERS):
             config = self._config()
             engine.check(config, self.holdout is not None)
             points, every, judge = as_points(X), None, None
@@ -173,9 +173,6 @@ class Mixture(ClusterMixin, BaseEstimator):
                 given = self.holdout, config.family, config.mixture, config.seed
                 every, (points, judge) = points, set_aside(points, *given)
             result = engine.fit(points, config, judge=judge)
-        except ParameterError as error:
-            here = {there: name for name, there in _PARAMETERS.items()}
-            raise error.renamed(here.get(error.name, error.name)) from None
         about = judge.describe() if judge else None
         self.model_ = FittedMixture.from_result(result, points, about)
         self.weights_, self.labels_ = self.model_.weights, self.model_.labels
