@@ -31,7 +31,7 @@ from typing import Any, BinaryIO
 import numpy as np
 
 import esvi_shm
-from esvi_shm import compact, mixture_store
+from esvi_shm import arrays, compact, mixture_store
 from esvi_shm.errors import ModelError
 from esvi_shm.mixture import FittedMixture
 from esvi_shm.model import FittedModel
@@ -297,13 +297,11 @@ def _header(file: BinaryIO) -> tuple[np.dtype[Any] | None, int]:
 
     No type where it is another array, or none, which `_parse` finds.
     """
-    readers = {
-        (1, 0): np.lib.format.read_array_header_1_0, (2, 0): np.lib.format.read_array_header_2_0,
-    }  # fmt: skip
     try:
-        shape, _, dtype = readers[np.lib.format.read_magic(file)](file)
-    except (ValueError, KeyError):
+        stored = arrays.Rows(file)
+    except ValueError:
         return None, 1
+    dtype, shape = stored.dtype, stored.shape
     return (dtype if dtype.kind == "f" else None), (shape[1] if len(shape) == 2 else 1)
 
 

@@ -133,8 +133,8 @@ class Family(Protocol):
 
     #: What the units of its data are called.
     units: str
-    #: Names of the commands that `start`, `at_rest` and `evaluate` may yield. They may also yield a
-    #: number, of passes on trial, and a float64 array, for its sum over all nodes in its place.
+    #: Names of the commands that `start`, `at_rest` and `evaluate` may yield; what else they may is
+    #: in `runtime.script`.
     commands: Sequence[str]
     #: Those that have to be given for every block where all blocks' units are: where there are
     #: several nodes, the blocks go round, and the command is given for those that are there.

@@ -378,8 +378,14 @@ class Home:
         found = 0.0 if whole is None else judge(*model.judged(corpus, {**self.shared, **whole}))
         return float(self.nodes.sums(found)[0])
 
-    def _clock(self) -> "_Clock":
-        return _Clock(self)
+    @contextlib.contextmanager
+    def _clock(self) -> Iterator[None]:
+        """Add the time spent inside to the fit's seconds."""
+        self.began = time.perf_counter()
+        try:
+            yield
+        finally:
+            self.fit_seconds += time.perf_counter() - self.began
 
     def _learned(self) -> Any:
         """What the fit has found; on several nodes the whole of it at node 0."""
@@ -396,7 +402,7 @@ class Home:
         if self.nodes is not None:
             work = self.nodes.sums(work)[0]
         most_held = 1.0 if self.nodes is None else self.nodes.most_held()
-        private = max(self.peak_private, private_bytes()) + sum(self.workers_peak)
+        private = max(self.peak_private, private_bytes()) + sum(self.workers.peak_private_bytes)
         learned, n_passes = self._learned(), math.ceil(self.history[-1].passes)
         return Result(
             config=self.config,
@@ -415,11 +421,6 @@ class Home:
             ending=self.layout.model.ending(n_passes, self.held, self.arrays, learned),
         )
 
-    @property
-    def workers_peak(self) -> list[int]:
-        """Peak private memory of each worker, in bytes."""
-        return self.workers.peak_private_bytes
-
 
 @contextlib.contextmanager
 def _closing(descriptor: int) -> Iterator[None]:
@@ -427,16 +428,3 @@ def _closing(descriptor: int) -> Iterator[None]:
         yield
     finally:
         os.close(descriptor)
-
-
-class _Clock:
-    """Adds the time spent inside to the fit's seconds."""
-
-    def __init__(self, home: Home) -> None:
-        self.home = home
-
-    def __enter__(self) -> None:
-        self.home.began = time.perf_counter()
-
-    def __exit__(self, *exception: object) -> None:
-        self.home.fit_seconds += time.perf_counter() - self.home.began

@@ -148,7 +148,7 @@ def wait_for_others(
                     _accept(listening, strangers, poll, listener)
                     continue
                 connected, listener, _ = strangers[fd]
-                why = _hear(connected, listener, names, met)
+                why = _hear(connected, listener, met)
                 if why is None:
                     continue
                 poll.unregister(fd)
@@ -204,7 +204,6 @@ def _accept(
 def _hear(
     connected: socket.socket,
     listener: Listener,
-    names: Sequence[str],
     met: Met,
 ) -> str | None:
     """Take what one that connects says; "" if it is a node, why it was dropped, else None."""

@@ -135,8 +135,8 @@ def flush_changes(rows, length, since, spill):
 
 
 @kernel
-def settle_words(shard, block, lambda_, phi, eta, frozen, want_entropy, scratch, spill, pi_own):
-    """Put the words' changes into lambda and pi, unless `frozen`. Returns 0."""
+def settle_words(shard, block, lambda_, eta, frozen, scratch, spill, pi_own):
+    """Put the words' changes into lambda and pi, unless `frozen`."""
     word_row, block_word_ptr = shard.word_row, shard.block_word_ptr
     rows, length = scratch.rows, scratch.theta.shape[0]
     n_topics = lambda_.shape[1]
@@ -160,7 +160,6 @@ def settle_words(shard, block, lambda_, phi, eta, frozen, want_entropy, scratch,
             flush_moved(moved, pi_own)
     if not frozen:
         flush_moved(moved, pi_own)
-    return 0.0
 
 
 @kernel
@@ -197,18 +196,7 @@ def visit(desk, block, given, frozen, want_words, want_entropy):
         scratch,
     )
     if want_words:
-        bound += settle_words(
-            shard,
-            block,
-            lambda_,
-            phi,
-            rule.eta,
-            frozen,
-            want_entropy,
-            scratch,
-            spill,
-            pi_rows[worker],
-        )
+        settle_words(shard, block, lambda_, rule.eta, frozen, scratch, spill, pi_rows[worker])
     return bound
 
 

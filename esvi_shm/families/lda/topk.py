@@ -170,18 +170,7 @@ def visit(desk, block, given, frozen, want_words, want_entropy):
         scratch,
     )
     if want_words:
-        bound += settle_words(
-            shard,
-            block,
-            lambda_,
-            phi,
-            rule.eta,
-            frozen,
-            want_entropy,
-            scratch,
-            spill,
-            pi_rows[worker],
-        )
+        settle_words(shard, block, lambda_, rule.eta, frozen, scratch, spill, pi_rows[worker])
     return bound
 
 

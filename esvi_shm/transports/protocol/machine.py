@@ -88,7 +88,7 @@ class Protocol:
     ) -> None:
         """Say what blocks carry, and where they go; see `Peers.begin`."""
         self.collectives.begin(rows)
-        self.shares = shares = Shares(self.rank, self.n_nodes, self.outbox, rows)
+        self.shares = shares = Shares(self.n_nodes, self.outbox, rows)
         self.hops = hops = Hops(
             self.rank, self.n_nodes, self.outbox, self.events, shares, rows, nodes_of,
             self._order, spare,
@@ -161,7 +161,11 @@ class Protocol:
             raise PeerError(f"{self.names[source]} is gone: {how}")
 
     def again(self, source: int) -> None:
-        """The connection to a node is there again: say what may have been lost."""
+        """The connection to a node is there again: say what may have been lost.
+
+        No transport of today connects again; one that does needs no other protocol, as the
+        simulated fits show.
+        """
         assert self.hops is not None
         self.hops.again(source)
 

@@ -47,7 +47,7 @@ class Shares:
         By node: the last release in which its share of a phase is known.
     """
 
-    def __init__(self, rank: int, n_nodes: int, outbox: Outbox, rows: Rows) -> None:
+    def __init__(self, n_nodes: int, outbox: Outbox, rows: Rows) -> None:
         self._outbox, self._rows = outbox, rows
         self._own = np.array(rows.contribution(), np.float64).ravel()
         self.version = 0
