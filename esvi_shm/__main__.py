@@ -32,11 +32,11 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Print the commands, and return the exit code."""
-    parser = _parser()
+    """Run a command, or print which there are, and return the exit code."""
     arguments = sys.argv[1:] if arguments is None else arguments
     if arguments and arguments[0] in COMMANDS:
-        parser.error(f"the command is python -m esvi_shm.{arguments[0]}")
+        return COMMANDS[arguments[0]].main(arguments[1:])
+    parser = _parser()
     given = parser.parse_args(arguments)
     return command.run("esvi_shm", lambda _: parser.print_help(), given, {})
 

@@ -4,6 +4,7 @@ The names here are scikit-learn's; `_PARAMETERS` translates them, and nothing el
 """
 
 import contextlib
+import logging
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
@@ -14,6 +15,7 @@ from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
 
 from esvi_shm import metrics, store
+from esvi_shm.compile import when_compiling
 from esvi_shm.config import FitConfig, GivenTopics
 from esvi_shm.corpus.corpus import as_corpus
 from esvi_shm.errors import ParameterError
@@ -22,6 +24,7 @@ from esvi_shm.model import FittedModel
 from esvi_shm.parameters import Topic
 from esvi_shm.runtime import engine
 
+_log = logging.getLogger(__name__)
 #: Name here: name in FitConfig. Names that are the same are not listed.
 _PARAMETERS = {
     "n_components": "n_topics",
@@ -40,6 +43,12 @@ def _given_topics(given: Any) -> GivenTopics | None:
     if given is not None:
         raise ParameterError("start_from", "must be a model (as an LDA's model_) or a path", given)
     return None
+
+
+def compiling_is_told() -> contextlib.AbstractContextManager[None]:
+    """Log, inside, that kernels are compiled, if they are."""
+    text = "compiling kernels (once for each kind of fit; the first takes a minute or so)"
+    return when_compiling(lambda: _log.info(text))
 
 
 @contextlib.contextmanager
@@ -284,7 +293,7 @@ class LDA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
         WorkerError
             If a worker died.
         """
-        with own_names(_PARAMETERS):
+        with own_names(_PARAMETERS), compiling_is_told():
             config = self._config()
             engine.check(config, self.holdout is not None)
             corpus, judge, documents = as_corpus(X), None, None

@@ -46,7 +46,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     group.add_argument(
         "--key-file", metavar="FILE",
         help="tcp: a file with a secret, the same at all nodes, that nobody else may read (mode "
-        "600); needed for addresses beyond this machine",
+        "600), of 16 to 4096 bytes; needed for addresses beyond this machine",
     )  # fmt: skip
     group.add_argument(
         "--corpus-part", action="store_true",

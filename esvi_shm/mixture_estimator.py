@@ -8,7 +8,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from esvi_shm.config import FitConfig
 from esvi_shm.errors import ParameterError
-from esvi_shm.estimators import own_names, seed_of
+from esvi_shm.estimators import compiling_is_told, own_names, seed_of
 from esvi_shm.mixture import FittedMixture
 from esvi_shm.mixture_holdout import set_aside
 from esvi_shm.mixture_options import MixtureOptions
@@ -165,7 +165,7 @@ class Mixture(ClusterMixin, BaseEstimator):
 
         Raises InputError for bad points or parameters.
         """
-        with own_names(_PARAMETERS):
+        with own_names(_PARAMETERS), compiling_is_told():
             config = self._config()
             engine.check(config, self.holdout is not None)
             points, every, judge = as_points(X), None, None

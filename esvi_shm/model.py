@@ -144,8 +144,8 @@ class FittedModel:
         Returns
         -------
         iterator of Topic
-            Of equally probable words the one first in the alphabet comes first. A topic that
-            nothing uses has none.
+            Of equally probable words the one first in the alphabet comes first. Words that have
+            no more than their prior are not among them: a topic that nothing uses has none.
 
         Raises
         ------

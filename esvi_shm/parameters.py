@@ -14,6 +14,8 @@ from esvi_shm.compact import CompactRows
 
 #: Rows that are copied at a time where the order changes.
 CHUNK = 4096
+#: What is no more above its prior, as a share of it, is rounding.
+ROUNDING = 4e-6
 
 
 @dataclass(frozen=True)
@@ -104,8 +106,8 @@ def iterate_topics(parameters: Parameters, words: Sequence[str], n: int) -> Iter
     Yields
     ------
     Topic
-        Of equally probable words the one first in the alphabet comes first. A topic that
-        nothing uses has none.
+        Of equally probable words the one first in the alphabet comes first. Words that have no
+        more than their prior are not among them: a topic that nothing uses has none.
     """
     rows, word_ids = parameters.lambda_rows, parameters.word_ids
     eta_total = float(parameters.eta.sum())
@@ -123,7 +125,9 @@ def iterate_topics(parameters: Parameters, words: Sequence[str], n: int) -> Iter
             # All that tie with the last place, so that the choice is the alphabet's.
             least = np.partition(column, -n)[-n] if n else np.inf
             best = np.flatnonzero(column >= least)
-            ids = (best if word_ids is None else word_ids[best]).tolist()
+            numbers = best if word_ids is None else word_ids[best]
+            has_more = column[best] > parameters.eta[numbers] * (1.0 + ROUNDING)
+            best, ids = best[has_more], numbers[has_more].tolist()
             named = zip(-column[best], (words[v] for v in ids), strict=True)
             ranked = sorted(named, key=tuple)[:n]
             weights = tuple(float(-value / pi[k]) for value, _ in ranked)

@@ -159,7 +159,7 @@ class Progress(Observer):
     def _compiling(self) -> None:
         self.has_compiled = True
         self.log("stage", name="compiling")
-        self.say("compiling kernels (once for each kind of fit, a minute or so)")
+        self.say("compiling kernels (once for each kind of fit; the first takes a minute or so)")
 
     def __enter__(self) -> "Progress":
         # Wherever it is needed first: a reader has kernels too.

@@ -18,5 +18,6 @@ for topic in lda.topics(4):
 folder = Path(sys.argv[1] if len(sys.argv) > 1 else tempfile.mkdtemp()) / "model"
 lda.save(str(folder))
 model = esvi_shm.load(folder)
+print("saved in", folder)
 print("ELBO", round(model.elbo, 3), "after", model.history[-1].passes, "passes")
 print("first document:", model.doc_topic[0].round(2))

@@ -40,12 +40,18 @@ def test_from_the_shell_it_answers_at_once():
     assert done.stdout.startswith("usage: python -m esvi_shm.COMMAND [options]\n\ncommands:\n")
 
 
-@pytest.mark.parametrize(
-    ("argument", "says"),
-    [("fit", "the command is python -m esvi_shm.fit"), ("fitt", "unrecognized arguments: fitt")],
-)
-def test_it_takes_no_arguments(capsys, argument, says):
+def test_a_command_may_be_its_argument(capsys):
+    for arguments in (["gc", "--help"], ["fit", "--help"]):
+        with pytest.raises(SystemExit) as caught:
+            listing.main(arguments)
+        assert caught.value.code == 0
+        assert capsys.readouterr().out.startswith(f"usage: python -m esvi_shm.{arguments[0]} ")
+    assert listing.main(["infer", "no-model", "x.txt", "--out", "theta.txt"]) == 2
+    assert "--out must end with" in capsys.readouterr().err
+
+
+def test_it_takes_nothing_else(capsys):
     with pytest.raises(SystemExit) as caught:
-        listing.main([argument, "x.txt"])
+        listing.main(["fitt", "x.txt"])
     assert caught.value.code == 2
-    assert says in capsys.readouterr().err
+    assert "unrecognized arguments: fitt x.txt" in capsys.readouterr().err

@@ -44,7 +44,7 @@ def test_topics_are_ranked_and_ties_go_by_the_alphabet(order):
     first, second = model_of(order).topics(3)
     assert first.words == ("ash", "den", "bay")
     assert first.weights == pytest.approx((0.5, 0.3, 0.1))
-    assert second.words == ("bay", "cap", "ash")
+    assert second.words == ("bay", "cap")  # the others have their prior
     # Tokens of a topic: the column sum of lambda less eta's.
     assert (first.share, second.share) == pytest.approx((8 / 11, 3 / 11))
     assert (first.number, second.number) == (0, 1)
@@ -65,6 +65,20 @@ def test_a_topic_that_nothing_uses_has_no_words(monkeypatch):
         assert small.tolist() == [True, False, tokens < 4 * 1e-6 * 1e6]
 
 
+@pytest.mark.parametrize("order", [None, [2, 0, 3, 1]])
+def test_words_with_no_more_than_their_prior_are_not_of_a_topic(order):
+    """Their order would be the alphabet's; each word has its own prior."""
+    lambda_ = np.array([[0.5, 0.5], [0.2, 3.0], [9.0, 0.1], [7.0, 7.0 * (1 + 1e-7)]], np.float32)
+    eta = np.array([0.5, 0.1, 0.1, 7.0])
+    rows = lambda_ if order is None else lambda_[order]
+    word_ids = None if order is None else np.array(order)
+    parameters = Parameters(rows, word_ids, [np.ones((1, 2))], np.ones(2), eta)
+    first, second = FittedModel(parameters, WORDS, [], {}).topics(4)
+    assert first.words == (WORDS[2], WORDS[1])
+    assert second.words == (WORDS[1],)
+    assert len(second.weights) == 1
+
+
 def test_the_repr_tells_its_sizes():
     text = "2 topics, 4 words, 3 documents, 2 passes, ELBO -7"
     assert repr(model_of(None)) == repr(model_of([2, 0, 3, 1])) == f"FittedModel({text})"
@@ -75,7 +89,7 @@ def test_the_repr_tells_its_sizes():
 
 def test_any_number_of_top_words():
     model = model_of(None)
-    assert [len(topic.words) for topic in model.topics(99)] == [4, 4]
+    assert [len(topic.words) for topic in model.topics(99)] == [4, 2]
     assert [topic.words for topic in model.topics(0)] == [(), ()]
 
 

@@ -20,6 +20,8 @@ from esvi_shm.transports.protocol.frames import FrameError
 GREETING = 5.0
 #: Connections at once that have not yet said who they are.
 MOST_STRANGERS = 64
+#: Seconds that others are waited for before that is told.
+SILENCE = 1.0
 #: Seconds between two attempts to reach a node that does not listen yet.
 AGAIN = 0.1
 
@@ -77,6 +79,7 @@ def call(
     """Connect to a node, which may not be there yet, and greet it."""
     family, address = resolve(nodes[peer])
     why: object = "it does not listen"
+    told = time.monotonic() + SILENCE
     while (left := limit - time.monotonic()) > 0:
         trying = socket.socket(family, socket.SOCK_STREAM)
         try:
@@ -94,6 +97,9 @@ def call(
             trying.close()
             raise
         trying.close()
+        if time.monotonic() > told:
+            told = limit
+            _log.info("waiting for %s, %g s at most", names[peer], wait)
         time.sleep(min(AGAIN, max(limit - time.monotonic(), 0)))
     raise PeerError(f"{names[peer]} has not come in {wait:g} s ({why})")
 
@@ -134,6 +140,7 @@ def wait_for_others(
     poll = select.poll()
     poll.register(listening, select.POLLIN)
     refused, suspect = "", -1
+    told = time.monotonic() + SILENCE
     try:
         while len(met) < len(names) - 1:
             now = time.monotonic()
@@ -142,6 +149,10 @@ def wait_for_others(
             if now > limit:
                 late = min(missing(names, rank, met))
                 raise PeerError(f"{names[late]} has not come in {wait:g} s{refused}")
+            if now > told:
+                told = limit
+                others = ", ".join(names[j] for j in sorted(missing(names, rank, met)))
+                _log.info("waiting for %s, %g s at most", others, wait)
             for fd, _ in poll.poll(100):
                 if fd == listening.fileno():
                     listener = Listener(key, len(names), rank, os.urandom(32))

@@ -11,6 +11,7 @@ import atexit
 import contextlib
 import importlib.util
 import itertools
+import logging
 import os
 import sys
 import time
@@ -21,6 +22,8 @@ from typing import Any
 from esvi_shm.errors import ParameterError
 from esvi_shm.transports.contract import BATCH, Options
 from esvi_shm.transports.protocol.frames import HEADER, MAC_BYTES, MOST_BODY, Buffer
+
+_log = logging.getLogger(__name__)
 
 #: Where launchers say how many processes they have started.
 SIZES = ("PMI_SIZE", "OMPI_COMM_WORLD_SIZE", "MV2_COMM_WORLD_SIZE", "SLURM_STEP_NUM_TASKS")
@@ -70,7 +73,7 @@ def connect(options: Options) -> "MpiLink":
 
 
 def check_launcher(size: int, library: str) -> None:
-    """Raise ParameterError if a launcher has started more processes than MPI sees."""
+    """Raise ParameterError if a launcher has started more processes than MPI sees; tell of one."""
     for name in SIZES:
         said = os.environ.get(name, "")
         if said.isdigit() and int(said) > 1 and size == 1:
@@ -79,6 +82,8 @@ def check_launcher(size: int, library: str) -> None:
                 f"): each process is alone, though {name} says {said}"
             )
             raise ParameterError("transport", rule, "mpi")
+    if size == 1:
+        _log.info("one rank of MPI, and so one node: more are started by mpirun -n NODES")
 
 
 def unlink_scratch() -> None:

@@ -10,6 +10,7 @@ import pytest
 
 from esvi_shm import transports
 from esvi_shm.errors import ParameterError, PeerError
+from esvi_shm.transports import _meeting
 from esvi_shm.transports.contract import Options
 from esvi_shm.transports.ferry import Ferry
 from tests.transports.home import free_addresses, play, write_key
@@ -103,11 +104,15 @@ def test_a_node_that_leaves_while_it_is_needed_is_named(run):
 
 @pytest.mark.parametrize("transport", ["loopback", "tcp"])
 @pytest.mark.parametrize("rank", [0, 1])
-def test_a_node_that_never_comes_is_named(transport, rank):
+def test_a_node_that_never_comes_is_named(transport, rank, caplog, monkeypatch):
+    monkeypatch.setattr(_meeting, "SILENCE", 0.0)
+    caplog.set_level("INFO")
     nodes = addresses(transport, 2)
     late = re.escape(f"node {1 - rank} ({nodes[1 - rank]}) has not come in 0.2 s")
     with pytest.raises(PeerError, match=late):
         transports.connect(transport, Options(rank, nodes, wait=0.2), bytes(32))
+    told = f"waiting for node {1 - rank} ({nodes[1 - rank]}), 0.2 s at most"
+    assert caplog.messages == ([told] if transport == "tcp" else [])
 
 
 @pytest.mark.parametrize("transport", ["loopback", "tcp"])

@@ -18,15 +18,18 @@ def no_launcher(monkeypatch):
 
 
 @pytest.mark.parametrize("name", mpi.SIZES)
-def test_a_launcher_of_another_mpi_is_refused(monkeypatch, name):
+def test_a_launcher_of_another_mpi_is_refused(monkeypatch, name, caplog):
     monkeypatch.setenv(name, "4")
     with pytest.raises(
         ParameterError, match=f"transport must be started.*alone, though {name} says 4"
     ):
         mpi.check_launcher(1, "Open MPI v5\nrest")
-    mpi.check_launcher(4, "Open MPI v5")
-    monkeypatch.setenv(name, "1")
-    mpi.check_launcher(1, "Open MPI v5")
+    with caplog.at_level("INFO"):
+        mpi.check_launcher(4, "Open MPI v5")
+        assert caplog.records == []
+        monkeypatch.setenv(name, "1")
+        mpi.check_launcher(1, "Open MPI v5")
+    assert "one node: more are started by mpirun" in caplog.text
 
 
 def test_without_mpi4py_the_command_that_installs_it_is_told(monkeypatch):

@@ -171,5 +171,5 @@ def _format_of(path: Path) -> str:
     known = ", ".join(known_formats())
     if matching:
         raise CorpusError(path, f"may be {' or '.join(matching)}: name the format")
-    hint = " (points of a mixture? name its family)" if str(path).endswith((".npy", ".csv")) else ""
-    raise CorpusError(path, f"the name says no format; name one of {known}{hint}")
+    hint = " (or is it points of a mixture?)" if str(path).endswith((".npy", ".csv")) else ""
+    raise CorpusError(path, f"the name says no format; name the format, one of {known}{hint}")

@@ -29,7 +29,7 @@ def test_a_name_that_says_nothing(tmp_path):
     with pytest.raises(CorpusError, match="no such file or folder"):
         read_corpus(path)
     path.write_text("x")
-    with pytest.raises(CorpusError, match="name one of ldac, matrix_market, "):
+    with pytest.raises(CorpusError, match="name the format, one of ldac, matrix_market, "):
         read_corpus(path)
 
 

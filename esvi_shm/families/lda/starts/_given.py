@@ -150,7 +150,7 @@ def _seed_numbers(config: FitConfig, vocabulary: Sequence[str]) -> dict[int, np.
 
 def _check_seed_words(config: FitConfig, corpus: Corpus) -> None:
     if corpus.vocabulary is None:
-        rule = f"must have a vocabulary to be found in; {corpus.name} has none"
+        rule = f"must have a vocabulary to be found in, and {corpus.name} has none: name its words"
         raise ParameterError("seed_words", rule, config.seed_words[0])
     occurs = np.zeros(corpus.n_words + 1, bool)  # the last one is that of unknown words
     occurs[:-1] = corpus.whole.pairs_per_word() > 0
