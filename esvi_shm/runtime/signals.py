@@ -53,6 +53,7 @@ class Signals:
     _depth = 0
     _raised = -BURST
     _asked: ClassVar[dict[int, float]] = {}  # when each signal was last a request
+    _innermost: ClassVar["Signals | None"] = None
 
     def __init__(self, at_once: bool = False) -> None:
         self.received: signal.Signals | None = None
@@ -61,6 +62,7 @@ class Signals:
         self._before: dict[signal.Signals, Any] = {}
         self._frame: FrameType | None = None
         self._told_before: Any = None
+        self._outer: Signals | None = None
 
     def _handle(self, number: int, frame: FrameType | None) -> None:
         now = time.monotonic()
@@ -73,7 +75,7 @@ class Signals:
             self._interrupt(number, frame)
         elif self.may_abort and not first:
             Signals._raised = time.monotonic()
-            interrupted = Interrupted("stopped by the second signal; nothing was saved")
+            interrupted = Interrupted("stopped by the second signal; its result was not saved")
             interrupted.exit_code = 128 + number
             raise interrupted
 
@@ -86,7 +88,10 @@ class Signals:
         raise KeyboardInterrupt
 
     def _try_again(self, number: int, frame: FrameType | None) -> None:
-        if self.received is not None:
+        inner = Signals._innermost
+        if self.received is not None and inner is not None and inner is not self:
+            inner.received = inner.received or self.received  # it has the word
+        elif self.received is not None:
             self._interrupt(self.received, frame)
 
     def _lost(self, told: Any) -> None:
@@ -110,6 +115,7 @@ class Signals:
             Signals._raised = -BURST
             Signals._asked.clear()
         Signals._depth += 1
+        self._outer, Signals._innermost = Signals._innermost, self
         for number in ASKING_TO_STOP:
             # A signal that is ignored (nohup) stays ignored.
             if signal.getsignal(number) is not signal.SIG_IGN:
@@ -129,6 +135,7 @@ class Signals:
         for number, handler in self._before.items():
             signal.signal(number, handler)
         Signals._depth -= 1
+        Signals._innermost = self._outer
 
 
 @contextlib.contextmanager

@@ -196,3 +196,37 @@ def test_what_must_be_finished_is_and_then_the_signal_takes_its_effect(handlers)
     with finishing():
         pass
     assert handlers == [signal.SIGTERM]
+
+
+def pending(monkeypatch):
+    """A context around a command whose signal came within an import, and is to be tried again."""
+    around = Signals(at_once=True)
+    monkeypatch.setattr(around, "_is_importing", lambda frame: True)
+    around.__enter__()
+    signal.raise_signal(signal.SIGINT)
+    signal.setitimer(signal.ITIMER_REAL, 0)  # the test says when
+    monkeypatch.setattr(around, "_is_importing", lambda frame: False)
+    return around
+
+
+def test_what_came_within_an_import_does_not_cut_what_must_be_finished(monkeypatch):
+    around, done = pending(monkeypatch), []
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            with finishing():
+                signal.raise_signal(signal.SIGALRM)
+                done.append("finished")
+        assert done == ["finished"]
+    finally:
+        around.__exit__()
+
+
+def test_nor_does_it_abort_a_fit_that_has_begun(monkeypatch):
+    around = pending(monkeypatch)
+    try:
+        with Signals() as of_the_fit:
+            signal.raise_signal(signal.SIGALRM)
+            assert of_the_fit.received == signal.SIGINT  # as the first one that comes there
+    finally:
+        around.__exit__()
+    assert Signals._innermost is None
