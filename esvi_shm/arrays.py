@@ -90,13 +90,13 @@ class Rows:
 
 
 def take_from(archive: zipfile.ZipFile, name: str, bounds: Bounds) -> tuple[np.ndarray, int] | None:
-    """Rows of an array in an .npz, and how many it has; None where it lies by columns.
+    """Rows of a matrix in an .npz, and how many it has; None of one by columns, or of no matrix.
 
     `bounds` is asked with a vector of ones, one a row.
     """
     with archive.open(f"{name}.npy") as stream:
         stored = Rows(stream)
-        if stored.by_columns or not stored.shape:
+        if stored.by_columns or len(stored.shape) != 2:
             return None
         first, last = bounds(np.broadcast_to(np.int8(1), stored.shape[:1]))
         found = stored.take(first, last)

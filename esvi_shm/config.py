@@ -84,7 +84,7 @@ def choose(name: str, value: str, known: Iterable[str]) -> str:
     'lap'
     """
     known = sorted(known)
-    if value not in known:
+    if not isinstance(value, str) or value not in known:
         raise ParameterError(name, f"must be one of {', '.join(known)}", value)
     return value
 
@@ -355,7 +355,9 @@ class FitConfig:
         rule = "must be a list of words for each topic"
         if isinstance(self.seed_words, str) or not isinstance(self.seed_words, Iterable):
             raise ParameterError("seed_words", rule, self.seed_words)
-        seed_words = []
+        seed_words: list[tuple[str, ...]] = []
+        if isinstance(self.seed_words, np.ndarray) and self.seed_words.ndim == 0:
+            raise ParameterError("seed_words", rule, self.seed_words)
         for words in self.seed_words:  # once: it may be a generator, and so may each
             if isinstance(words, str) or not isinstance(words, Iterable):
                 raise ParameterError("seed_words", rule, words)

@@ -6,7 +6,7 @@ import numpy as np
 from sklearn.base import BaseEstimator, ClusterMixin
 from sklearn.utils.validation import check_is_fitted
 
-from esvi_shm.config import FitConfig
+from esvi_shm.config import FitConfig, choose
 from esvi_shm.errors import ParameterError
 from esvi_shm.estimators import compiling_is_told, own_names, seed_of
 from esvi_shm.mixture import FittedMixture
@@ -149,13 +149,11 @@ class Mixture(ClusterMixin, BaseEstimator):
         self.random_state = random_state
 
     def _config(self) -> FitConfig:
-        if self.init_params not in _STARTS:
-            rule = f"must be one of {', '.join(_STARTS)}"
-            raise ParameterError("init_params", rule, self.init_params)
+        choose("init_params", self.init_params, _STARTS)
         values = {_PARAMETERS.get(n, n): v for n, v in self.get_params(deep=False).items()}
         values["start"], values["seed"] = _STARTS[self.init_params], seed_of(self.random_state)
         del values["holdout"]
-        if values["family"] == "lda":
+        if isinstance(self.family, str) and self.family == "lda":
             raise ParameterError("family", "must be a mixture: topics are fitted by LDA", "lda")
         options = MixtureOptions(**{name: values.pop(name) for name in _OPTIONS})
         return FitConfig(**values, mixture=options)

@@ -26,7 +26,10 @@ MOST_NAMES = 20
 _log = logging.getLogger(__name__)
 
 #: What numpy and scipy raise of a file that is another one, cut, or lies about its sizes.
-_DAMAGED = (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile, TypeError, MemoryError)
+_DAMAGED = (
+    OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile, TypeError, MemoryError,
+    RuntimeError,  # of zipfile, where it is encrypted
+)  # fmt: skip
 
 
 class Points:
@@ -234,14 +237,17 @@ def read_share(path: str | os.PathLike[str], which: int, n: int) -> tuple[Points
         As `read_points`, but for what is wrong with other points alone.
     """
     path = Path(path)
-    points, digest = _read(path, (which, n)), ""
+    values = _read(path, (which, n))
     try:
         digest = arrays.digest_of(path)
     except OSError as error:
         raise CorpusError(path, error.strerror or str(error)) from None
-    if 0 in points.shape[:1]:
-        return Points(points, str(path)), digest
-    return as_points(points, str(path)), digest
+    if 0 in values.shape[:1]:
+        return Points(values, str(path)), digest
+    # Rows are told of by their number in the share.
+    points = as_points(values, f"{path}, share {which + 1} of {n}" if which else str(path))
+    points.name = str(path)
+    return points, digest
 
 
 def _read(path: Path, share: tuple[int, int] | None) -> Any:
@@ -287,7 +293,7 @@ def _read_npy(file: Any, share: tuple[int, int] | None) -> Any:
 def _read_npz(file: Any, share: tuple[int, int] | None) -> Any:
     with np.load(file, allow_pickle=False) as held:
         names = list(held)
-        if {"indptr", "indices", "data", "shape"} <= set(names):
+        if {"format", "shape", "data"} <= set(names):
             import scipy.sparse
 
             found = None

@@ -72,7 +72,7 @@ def test_a_command_says_so_off_a_terminal_too(fresh, quiet, capsys, tmp_path):
         assert capsys.readouterr().err == ""
         module.twice(1)
         module.twice(1.0)
-    line = "compiling kernels (once for each kind of fit, a minute or so)\n"
+    line = "compiling kernels (once for each kind of fit; the first takes a minute or so)\n"
     assert capsys.readouterr().err == ("" if quiet else line)
     assert log.read_text().count('"event": "stage"') == 1
     assert '"name": "compiling"' in log.read_text()

@@ -238,6 +238,27 @@ def test_a_fit_goes_on_from_a_model_or_its_folder(tmp_path):
         LDA(start_from=5).fit(MATRIX)
 
 
+@pytest.mark.parametrize("wrong", [np.array([1.0, 2.0]), np.array(2), [], {}, "", 0])
+@pytest.mark.parametrize(
+    "name", ["inference", "learn_priors", "axis", "residual", "start", "route", "storage"]
+)
+def test_what_is_no_name_is_refused(name, wrong):
+    with pytest.raises(ParameterError, match=f"^{name} must be one of "):
+        LDA(2, **{name: wrong}).fit(MATRIX)
+
+
+@pytest.mark.parametrize("wrong", [np.array([1.0, 2.0]), [], {}, None])
+@pytest.mark.parametrize("name", ["family", "init_params", "covariance_type", "route"])
+def test_nor_of_a_mixture(name, wrong):
+    with pytest.raises(ParameterError, match=f"^{name} must be one of "):
+        esvi_shm.Mixture(2, **{name: wrong}).fit(MATRIX)
+
+
+def test_seed_words_are_lists():
+    with pytest.raises(ParameterError, match="seed_words must be a list of words"):
+        FitConfig(seed_words=np.array(2))
+
+
 def test_seed_words_may_come_once():
     """From a generator, or several of them."""
     lines = ["path time", "ship"]

@@ -83,7 +83,7 @@ def test_a_burst_of_signals_in_the_passes_aborts_with_one_line(tmp_path):
     # A shell says 130 of both; the second is for one in the moment before the interpreter ends.
     assert process.returncode in (130, -signal.SIGINT), stderr
     last = stderr.splitlines()[-1]
-    assert last == "esvi_shm.fit: error: stopped by the second signal; nothing was saved"
+    assert last == "esvi_shm.fit: error: stopped by the second signal; its result was not saved"
     assert "Traceback" not in stderr
     assert not out.exists()
     assert not any(_alive(pid) for pid in children)

@@ -9,7 +9,9 @@ import pytest
 import scipy.io
 import scipy.sparse
 
+import esvi_shm
 from esvi_shm import arrays
+from esvi_shm.corpus import read_corpus
 from esvi_shm.errors import CorpusError
 from esvi_shm.points import MOST_NAMES, as_points, read_points, read_share
 
@@ -154,6 +156,7 @@ FILES = {
     "x.npz": lambda path, dense: np.savez_compressed(path, X=dense, y=np.arange(len(dense))),
     "columns.npz": lambda path, dense: np.savez(path, np.asfortranarray(dense)),
     "csr.npz": lambda path, dense: scipy.sparse.save_npz(path, scipy.sparse.csr_matrix(dense)),
+    "coo.npz": lambda path, dense: scipy.sparse.save_npz(path, scipy.sparse.coo_matrix(dense)),
     "csc.npz": lambda path, dense: scipy.sparse.save_npz(path, scipy.sparse.csc_matrix(dense)),
     "x.csv": lambda path, dense: np.savetxt(path, dense, delimiter=","),
     "names.csv": lambda path, dense: path.write_bytes(
@@ -224,3 +227,36 @@ def test_what_is_wrong_with_a_share_is_told(tmp_path):
         read_share(path, 0, 2)
     with pytest.raises(CorpusError, match="No such file"):
         read_share(tmp_path / "none.npy", 0, 2)
+    np.savez(tmp_path / "x.npz", np.arange(40.0))
+    for which in range(2):
+        with pytest.raises(CorpusError, match=r"got shape \(40,\)"):
+            read_share(tmp_path / "x.npz", which, 2)
+    dense = np.ones((40, 2))
+    dense[37, 1] = np.nan
+    np.save(tmp_path / "x.npy", dense)
+    with pytest.raises(CorpusError, match=r"share 2 of 2: must be finite, got nan in row 17,"):
+        read_share(tmp_path / "x.npy", 1, 2)
+
+
+@pytest.mark.parametrize("name", ["x.npz", "csr.npz"])
+def test_an_archive_that_is_encrypted_is_refused(name, tmp_path):
+    path = tmp_path / name
+    FILES[name](path, np.eye(4))
+    data = bytearray(path.read_bytes())
+    for mark, at in ((b"PK\x03\x04", 6), (b"PK\x01\x02", 8)):
+        place = -1
+        while (place := data.find(mark, place + 1)) >= 0:
+            data[place + at] |= 1
+    path.write_bytes(data)
+    readers = [read_points, lambda path: read_share(path, 0, 2)]
+    for read in [*readers, read_corpus] if name == "csr.npz" else readers:
+        with pytest.raises(CorpusError, match="encrypted"):
+            read(path)
+
+
+@pytest.mark.parametrize("family", ["poisson", "multinomial"])
+def test_counts_too_large_for_sums_are_refused(family):
+    counts = np.ones((4, 2))
+    counts[2, 1] = 1e300
+    with pytest.raises(CorpusError, match=r"from 0 to 1e\+30, got 1e\+300 in row 2, column 1"):
+        esvi_shm.Mixture(2, family=family, n_workers=1).fit(counts)

@@ -5,6 +5,7 @@ becomes a `CorpusError` here. zlib is driven directly because Python's gzip modu
 what it has decompressed when the file turns out to be cut, and with it the line number.
 """
 
+import errno
 import hashlib
 import os
 import zlib
@@ -254,6 +255,8 @@ def _plain(path: Path, error: Exception, line: int | None = None) -> CorpusError
         return CorpusError(path, "there is no such file")
     if isinstance(error, IsADirectoryError):
         return CorpusError(path, "must be a file, is a folder")
+    if isinstance(error, OSError) and error.errno == errno.ESPIPE:
+        return CorpusError(path, "must be a file, is a pipe: it is read twice")
     if isinstance(error, OSError):
         return CorpusError(path, f"cannot be read: {error.strerror or error}", line)
     if isinstance(error, ValueError):

@@ -27,6 +27,7 @@ _DAMAGED = (
     KeyError,
     EOFError,
     OverflowError,
+    RuntimeError,  # of zipfile, where it is encrypted
     zipfile.BadZipFile,
     zlib.error,
 )
@@ -103,5 +104,5 @@ def _told(path: Path, read: Callable[[], T]) -> T:
     except MemoryError as error:
         # numpy allocates what the header of an array says before it reads the array.
         raise CorpusError(path, f"says that it holds more than there is memory: {error}") from None
-    except (TypeError, AttributeError, NotImplementedError, IndexError) as error:
+    except (TypeError, AttributeError, IndexError) as error:
         raise CorpusError(path, f"holds no sparse matrix: {error}") from None

@@ -13,6 +13,8 @@ from esvi_shm.points import Points
 FEATURE_PRIOR = 0.5
 #: Means to start from are at most this, where the counts have no bound of their own.
 MOST_MEAN = 1e12
+#: A count is at most this: sums of counts and their squares are to stay in the range of floats.
+MOST_COUNT = 1e30
 _GAUSSIAN_ONLY = (
     "mean_precision_prior", "mean_prior", "degrees_of_freedom_prior", "covariance_prior",
 )  # fmt: skip
@@ -48,8 +50,7 @@ class Counts:
             part = points.values[first : first + 4096]
             x = part.data if points.is_sparse else part
             bad = (x < 0) | (x != np.floor(x))
-            if cls.most is not None:
-                bad |= x > cls.most
+            bad |= x > (MOST_COUNT if cls.most is None else cls.most)
             if not bad.any():
                 continue
             at = tuple(int(i) for i in np.argwhere(bad)[0])
@@ -57,7 +58,8 @@ class Counts:
             if points.is_sparse:
                 row = int(np.searchsorted(part.indptr, at[0], side="right")) - 1
                 at = row, int(part.indices[at[0]])
-            rule = "must be whole numbers from 0 on" if cls.most is None else "must be 0 or 1"
+            whole = f"must be whole numbers from 0 to {MOST_COUNT:g}"
+            rule = whole if cls.most is None else "must be 0 or 1"
             where = f"in row {first + at[0]}, column {at[1]} (from 0)"
             raise CorpusError(points.name, f"{rule}, got {value:g} {where}")
 

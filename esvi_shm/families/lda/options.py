@@ -23,7 +23,8 @@ RESIDUALS, TOPICS_A_KEPT_ONE = ("spread", "drop"), 4
 def check(config: FitConfig, has_judge: bool = True) -> None:
     """See `families.contract.Family.check`."""
     choose("inference", config.inference, INFERENCES)
-    choose("storage", config.storage or STORAGES[0], STORAGES)
+    if config.storage is not None:
+        choose("storage", config.storage, STORAGES)
     choose("axis", config.axis, AXES)
     if config.axis == "topics":
         if config.storage not in (None, "full"):

@@ -6,6 +6,7 @@ import importlib.metadata
 import io
 import json
 import logging
+import os
 import subprocess
 import sys
 import types
@@ -22,6 +23,18 @@ from esvi_shm.errors import CorpusError, ParameterError
 def test_an_unknown_format_lists_the_known_ones():
     with pytest.raises(ParameterError, match=r"ldac, matrix_market, .*, uci, got 'csv'"):
         read_corpus("x", "csv")
+
+
+def test_a_pipe_is_refused(tmp_path):
+    """It would have to be read twice."""
+    os.mkfifo(tmp_path / "x.txt")
+    descriptor = os.open(tmp_path / "x.txt", os.O_RDWR)  # so that nobody waits for a writer
+    try:
+        os.write(descriptor, b"some words\n")
+        with pytest.raises(CorpusError, match="must be a file, is a pipe"):
+            read_corpus(tmp_path / "x.txt")
+    finally:
+        os.close(descriptor)
 
 
 def test_a_name_that_says_nothing(tmp_path):

@@ -328,7 +328,7 @@ BAD = [
     ({"storage": "margins"}, ParameterError, "storage must be one of full, topk"),
     ({"feature_prior": 1.0}, ParameterError, "feature_prior is for counts only"),
     ({"strict": True, "n_blocks": 2}, ParameterError, "n_blocks must be at most 1: strict"),
-    ({"family": "poisson"}, CorpusError, r"must be whole numbers from 0 on, got -?\d.* in row 0"),
+    ({"family": "poisson"}, CorpusError, r"must be whole numbers from 0 to 1e.30, got .* in row 0"),
     ({"family": "bernoulli"}, CorpusError, "must be 0 or 1, got .* in row 0, column 0"),
     (
         {"family": "poisson", "covariance_prior": 1.0},
