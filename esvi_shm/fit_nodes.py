@@ -195,10 +195,10 @@ def own_share(points: "Points", peers: "Peers") -> "Points":
     CorpusError
         On every node: if they are not the same.
     """
-    from esvi_shm.points import Points
+    from esvi_shm.points import Points, bounds_of
 
     _check_same(points.digest(), points.name, peers, "points")
-    first, last = (points.n_points * r // peers.n_nodes for r in (peers.rank, peers.rank + 1))
+    first, last = bounds_of(points.n_points, (peers.rank, peers.n_nodes))
     return Points(points.values[first:last].copy(), points.name)
 
 

@@ -268,7 +268,12 @@ def _read(path: Path, share: tuple[int, int] | None) -> Any:
         raise CorpusError(path, f"must be a whole {path.suffix} file, but: {error}") from None
 
 
-def _bounds(n_points: int, share: tuple[int, int] | None) -> tuple[int, int]:
+def bounds_of(n_points: int, share: tuple[int, int] | None) -> tuple[int, int]:
+    """First point of a share (which, of how many), and the one behind its last; None: of all.
+
+    >>> bounds_of(5, (1, 2))
+    (2, 5)
+    """
     which, n = share or (0, 1)
     return n_points * which // n, n_points * (which + 1) // n
 
@@ -277,7 +282,7 @@ def _cut(array: Any, share: tuple[int, int] | None) -> Any:
     """A share of the rows of what has been read as a whole; nothing of the rest is held."""
     if share is None or len(getattr(array, "shape", ())) != 2:
         return array
-    first, last = _bounds(array.shape[0], share)
+    first, last = bounds_of(array.shape[0], share)
     return (array.tocsr() if hasattr(array, "tocsr") else array)[first:last].copy()
 
 
@@ -285,7 +290,7 @@ def _read_npy(file: Any, share: tuple[int, int] | None) -> Any:
     if share is not None:
         stored = arrays.Rows(file)
         if len(stored.shape) == 2 and not stored.by_columns:
-            return stored.take(*_bounds(stored.shape[0], share))
+            return stored.take(*bounds_of(stored.shape[0], share))
         file.seek(0)
     return _cut(np.load(file, allow_pickle=False), share)
 
@@ -298,7 +303,7 @@ def _read_npz(file: Any, share: tuple[int, int] | None) -> Any:
 
             found = None
             if share is not None:
-                found = arrays.take_csr(held.zip, lambda sizes: _bounds(len(sizes), share))
+                found = arrays.take_csr(held.zip, lambda sizes: bounds_of(len(sizes), share))
             file.seek(0)
             return found[0] if found else _cut(scipy.sparse.load_npz(file), share)
         if "X" not in names and len(names) != 1:
@@ -306,7 +311,7 @@ def _read_npz(file: Any, share: tuple[int, int] | None) -> Any:
         name = "X" if "X" in names else names[0]
         rows = None
         if share is not None:
-            rows = arrays.take_from(held.zip, name, lambda ones: _bounds(len(ones), share))
+            rows = arrays.take_from(held.zip, name, lambda ones: bounds_of(len(ones), share))
         return rows[0] if rows else _cut(held[name], share)
 
 
@@ -328,7 +333,7 @@ def _read_csv(file: Any, share: tuple[int, int] | None) -> Any:
         return _numbers_of(file)
     n_points = sum(1 for _ in _filled(file))
     file.seek(begins)
-    first, last = _bounds(n_points, share)
+    first, last = bounds_of(n_points, share)
     if first == last:
         return np.empty((0, len(cells)))
     try:

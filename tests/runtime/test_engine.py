@@ -3,12 +3,10 @@
 import numpy as np
 import pytest
 
-from esvi_shm.config import FitConfig
-from esvi_shm.corpus.corpus import Corpus
 from esvi_shm.errors import ParameterError
 from esvi_shm.families import lda
 from esvi_shm.families.lda import bound, likeness, repair
-from esvi_shm.runtime import engine, home
+from esvi_shm.runtime import home
 from esvi_shm.runtime.blocks import VISITS, WORK
 from esvi_shm.runtime.record import Observer
 from esvi_shm.runtime.routes import ROUTES
