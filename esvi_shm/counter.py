@@ -25,7 +25,7 @@ def uniform(seed, a, b):
     return (np.float64(x >> np.uint64(12)) + 0.5) * (1.0 / 4503599627370496.0)
 
 
-@kernel
+@kernel(allocates=True)
 def shuffled(items, seed, a, b):
     """A copy of `items` in a random order (Fisher and Yates), by counter.
 

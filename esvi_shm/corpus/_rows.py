@@ -12,7 +12,7 @@ from esvi_shm.compile import kernel
 FINE, OFFSETS, RANGE, ORDER, COUNT = range(5)
 
 
-@kernel
+@kernel(allocates=True)
 def sort_rows(indptr, indices, counts):
     """Sort the pairs of each row by index, stably and in place; rows in order are only read."""
     # Not np.argsort: numba takes seven seconds to compile it.

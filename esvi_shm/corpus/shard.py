@@ -202,7 +202,7 @@ def _rows_and_blocks(word_order: np.ndarray, block_bounds: np.ndarray) -> tuple[
     return word_rows, block_of
 
 
-@kernel
+@kernel(allocates=True)
 def _count_rows(indptr, indices, doc_lo, doc_hi, block_of, n_blocks, used):
     """Count (block, document) rows, and mark the words that occur in each turn in `used`."""
     last_doc = np.full(n_blocks, -1, dtype=np.int64)
@@ -238,7 +238,7 @@ def _number_words(
         block_word_ptr[c + 1] = n
 
 
-@kernel
+@kernel(allocates=True)
 def _place_pairs(
     indptr,
     indices,

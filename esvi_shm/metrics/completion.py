@@ -202,7 +202,7 @@ def completion_perplexity(
     return Completion(perplexity, int(n_tokens), likelihood, tokens.astype(np.int64))
 
 
-@kernel
+@kernel(allocates=True)
 def _score(indptr, indices, counts, rows, length, theta, likelihood, tokens):
     """Add each document's ``n @ log(topics[v] @ theta)`` to `likelihood`, its n to `tokens`."""
     mixture = np.zeros(length, np.float32)

@@ -145,7 +145,7 @@ def _relative_error(likelihood: np.ndarray, tokens: np.ndarray) -> float:
     return float(np.sqrt(n / (n - 1) * residuals @ residuals) / tokens.sum())
 
 
-@kernel
+@kernel(allocates=True)
 def _estimate(words, topics, alpha, particles, seed, document):
     """The estimate of log p(words)."""
     n_tokens, n_topics = words.shape[0], alpha.shape[0]

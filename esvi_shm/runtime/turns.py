@@ -36,13 +36,13 @@ class Turns(Holder):
     """
 
 
-@kernel
+@kernel(allocates=True)
 def take_part(control, table, work, worker):
     """The turns of a worker."""
     return Turns(control, table, work, worker)
 
 
-@kernel
+@kernel(allocates=True)
 def take(turns, first, spins):
     """Take what has come next; the worker is at work then, if it is a block.
 
@@ -73,7 +73,7 @@ def take(turns, first, spins):
     return source, value
 
 
-@kernel
+@kernel(allocates=True)
 def leave(turns, block, following):
     """Count a visit that is over, and send the block on, or home; return where it goes.
 

@@ -18,7 +18,7 @@ _FACTORS = 4
 _LOG_2, _LOG_2PI = np.log(2.0), np.log(2.0 * np.pi)
 
 
-@kernel
+@kernel(allocates=True)
 def expect_diagonal(n, s, m0, beta0, a0, b0, log_prior, theta, constant, gain):
     """Of Normal-Gammas what `kind.Expected` holds.
 
@@ -78,7 +78,7 @@ def _at(i, j, D):
     return i * D - (i * (i - 1)) // 2 + j - i
 
 
-@kernel
+@kernel(allocates=True)
 def expect_full(n, s, m0, beta0, nu0, base, least, log_prior, theta, constant, gain):
     """Of Normal-Wisharts what `kind.Expected` holds.
 

@@ -155,10 +155,9 @@ def _add(k, mark, marks, found, n):
 def _choose(row, found, ids, z):
     """Of those found the C of the largest scores, as responsibilities."""
     n, C = len(found), len(ids)
-    if n == C:
-        ids[:] = found
-    else:
-        ids[:] = found[:C]  # a heap, of the least score on top
+    for c in range(C):
+        ids[c] = found[c]
+    if n > C:  # a heap, of the least score on top
         for c in range(C // 2 - 1, -1, -1):
             _sink(row, ids, c)
         for at in range(C, n):
@@ -257,7 +256,7 @@ def _differ(ids, z, old_ids, old_z, change):
     return False
 
 
-@kernel
+@kernel(allocates=True)
 def sum_kept_bounds(u, ids, z):
     """`kernels.sum_bounds` of what is kept; u is used up."""
     total, entropy, gap = 0.0, 0.0, 0.0

@@ -133,7 +133,7 @@ def sparse_scores(ptr, index, value, lo, hi, theta, constant, u):
                 row[j] += x * features[j]
 
 
-@kernel
+@kernel(allocates=True)
 def sparse_statistics(ptr, index, value, lo, hi, change, pending, columns):
     """pending[1:, columns] += t(X)[lo:hi].T @ change, of sparse t(X); no columns: all."""
     k, some = change.shape[1], len(columns) > 0
@@ -191,7 +191,9 @@ def look(pendings, adding, n_workers, worker, columns, own, part, found, tries):
     own, part, found : float64 arrays, shape (1 + T, k)
     tries : int
     """
-    found[:] = own
+    for i in range(own.shape[0]):
+        for j in range(own.shape[1]):
+            found[i, j] = own[i, j]
     for q in range(n_workers):
         if q == worker:
             continue

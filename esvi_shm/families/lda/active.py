@@ -153,9 +153,14 @@ def _update_outside(i, count, gamma_row, most, shares, rule, bits, want_entropy,
 
 
 @kernel
-def _update_by_logs(gamma_row, lambda_row, count, rule, log_topic, bits, extra, word_mass):
-    """Update one pair over all topics in the log domain; returns its H."""
-    phi = np.empty(gamma_row.shape[0])
+def _update_by_logs(
+    i, count, gamma_row, lambda_row, rule, log_topic, bits, want_entropy, lists, word_mass, phi
+):
+    """Update one pair over all topics in the log domain; returns its H but for the word's.
+
+    `phi` is scratch.
+    """
+    extra = lists.extra
     phi_by_logs_into(gamma_row, lambda_row, log_topic, False, rule, phi)
     if rule.leave_out != NONE:
         leave_out_of(phi, gamma_row, lambda_row, np.float64(amount_of(count, rule.leave_out)))
@@ -176,7 +181,12 @@ def _update_by_logs(gamma_row, lambda_row, count, rule, log_topic, bits, extra, 
             extra[k] += np.float64(count) * phi[k]
             word_mass[k] += np.float64(count) * phi[k]
             bits[k >> 6] |= np.int64(1) << np.int64(k & 63)
-    return np.float64(count) * entropy(phi)
+    bound = 0.0
+    if want_entropy:
+        bound = entropy(phi)
+        for at in range(lists.first[i], lists.first[i + 1]):
+            bound += phi[lists.topics[at]] * log(max(np.float64(lists.rows[2 * at]), 1e-300))
+    return np.float64(count) * bound
 
 
 @kernel
@@ -196,8 +206,7 @@ def _sweep(shard, block, gamma, lambda_, phi_doc, rule, want_entropy, scratch, l
     """Update phi of every pair of a block in a shard, document by document.
 
     As `margins.sweep`, over the topics of both document and word. Returns H but for the words'
-    part, the words' sums that were flushed (float64, one a topic of each word, or none), and what
-    belongs to them of pairs over all topics (float64, (words, K) or (0, 0)).
+    part.
     """
     pair_word, pair_count = shard.pair_word, shard.pair_count
     row_doc, row_ptr, word_row = shard.row_doc, shard.row_ptr, shard.word_row
@@ -219,8 +228,8 @@ def _sweep(shard, block, gamma, lambda_, phi_doc, rule, want_entropy, scratch, l
     all_factors = np.float32(0.0)
     for k in range(n_topics):
         all_factors += topic_factor[k]
-    spill, more = np.zeros(0), np.zeros((0, 0))
-    since = np.zeros(n_words, np.int32)
+    since, spill, spilled = scratch.since, scratch.spill, scratch.spilled
+    since[:n_words] = 0
     bound = 0.0
     first_row, last_row = shard.block_row_ptr[block], shard.block_row_ptr[block + 1]
     n_next = 0
@@ -228,10 +237,8 @@ def _sweep(shard, block, gamma, lambda_, phi_doc, rule, want_entropy, scratch, l
         n_next = bits_into(live, row_doc[first_row], lists.own[first_row % 2])
     for r in range(first_row, last_row):
         if r > first_row and (r - first_row) % FLUSH_ROWS == 0:
-            if spill.shape[0] == 0:
-                spill = np.zeros(lists.first[n_words])
             count_pairs(shard, first_word, r, since)
-            _flush_sums(rows, lists.first, since, spill)
+            _flush_sums(n_words, lists, since, spill, spilled)
         scratch.beat[0] += 1
         d = row_doc[r]
         own = lists.own[r % 2]
@@ -358,12 +365,11 @@ def _sweep(shard, block, gamma, lambda_, phi_doc, rule, want_entropy, scratch, l
                     )  # fmt: skip
                     if not done:
                         n_logs += n_topics
-                        if more.shape[0] == 0:
-                            more = np.zeros((n_words, n_topics))
+                        spilled[i] = True
                         part = _update_by_logs(
-                            gamma[d], lambda_[word_row[first_word + i]],
-                            pair_count[j + c], rule, scratch.log_topic, live[d], extra,
-                            more[i],
+                            i, pair_count[j + c], gamma[d], lambda_[word_row[first_word + i]], rule,
+                            scratch.log_topic, live[d], want_entropy, lists, spill[i],
+                            scratch.pair_phi,
                         )  # fmt: skip
                     bound += part
             if excluding:
@@ -403,29 +409,29 @@ def _sweep(shard, block, gamma, lambda_, phi_doc, rule, want_entropy, scratch, l
     counts = lists.counts
     counts[0], counts[1], counts[2] = n_common, n_more, n_logs
     counts[3] = n_listed + lists.first[n_words]
-    return bound, spill, more
+    return bound
 
 
 @kernel
-def _flush_sums(rows, first, since, spill):
-    """As `update.flush_sums`, of each topic of a word; word i has those from first[i] on."""
-    for i in range(since.shape[0]):
+def _flush_sums(n_words, lists, since, spill, spilled):
+    """As `update.flush_sums`, of the topics of each word."""
+    rows, topics, first = lists.rows, lists.topics, lists.first
+    for i in range(n_words):
         if since[i] < FLUSH_ROWS:
             continue
-        since[i] = 0
+        since[i], spilled[i] = 0, True
         for at in range(first[i], first[i + 1]):
-            spill[at] += np.float64(rows[2 * at]) * np.float64(rows[2 * at + 1])
+            spill[i, topics[at]] += np.float64(rows[2 * at]) * np.float64(rows[2 * at + 1])
             rows[2 * at + 1] = 0.0
 
 
 @kernel
-def _settle(
-    shard, block, lambda_, phi_word, eta, want_entropy, live, lists, moved, spill, more, pi_own
-):
+def _settle(shard, block, lambda_, phi_word, eta, want_entropy, live, lists, scratch, pi_own):
     """Turn the words' sums into phi_word, and put the change into lambda and pi; returns H."""
     word_row, rows = shard.word_row, lists.rows
     topics, first_of = lists.topics, lists.first
     first, last = shard.block_word_ptr[block], shard.block_word_ptr[block + 1]
+    moved, spill, spilled = scratch.total, scratch.spill, scratch.spilled
     bound = 0.0
     moved[:] = 0.0
     for i in range(last - first):
@@ -442,8 +448,9 @@ def _settle(
             k = unsigned(topics[at])
             factor = rows[unsigned(2 * n)]
             new = factor * rows[unsigned(2 * n + 1)]
-            if spill.shape[0] > 0:
-                new += np.float32(spill[at])
+            if spilled[i]:
+                new += np.float32(spill[i, k])
+                spill[i, k] = 0.0
             if want_entropy:
                 bound -= np.float64(new) * log(max(np.float64(factor), 1e-300))
             if new > 0.0:
@@ -452,10 +459,11 @@ def _settle(
             moved[k] += change
             lambda_[word, k] = max(lambda_[word, k] + change, prior + new)
             phi_word[first + i, k] = new
-        if more.shape[0] > 0:
-            for k in range(more.shape[1]):
-                if more[i, k] > 0.0:
-                    new = np.float32(more[i, k])
+        if spilled[i]:  # and of topics that are not in its list
+            spilled[i], more = False, spill[i]
+            for k in range(more.shape[0]):
+                if more[k] > 0.0:
+                    new, more[k] = np.float32(more[k]), 0.0
                     live[word, k >> 6] |= np.int64(1) << np.int64(k & 63)
                     moved[k] += new
                     phi_word[first + i, k] += new
@@ -467,7 +475,7 @@ def _settle(
     return bound
 
 
-@kernel
+@kernel(allocates=True)
 def visit(desk, block, want_entropy, live, lists):
     """One visit of a block to a shard, over the active sets; see `margins.visit`.
 
@@ -483,10 +491,8 @@ def visit(desk, block, want_entropy, live, lists):
     pi_others, pi_rows = desk.pi
     topic_factors_into(pi_others, pi_rows[worker], worker, rule, scratch.log_topic, scratch.factor)
     list_words(shard, block, lambda_, phi_word, rule, scratch.factor, live, lists, pi_rows[worker])
-    bound, spill, more = _sweep(
-        shard, block, gamma, lambda_, phi_doc, rule, want_entropy, scratch, lists
-    )
+    bound = _sweep(shard, block, gamma, lambda_, phi_doc, rule, want_entropy, scratch, lists)
     return bound + _settle(
-        shard, block, lambda_, phi_word, rule.eta, want_entropy, live, lists, scratch.total, spill,
-        more, pi_rows[worker],
+        shard, block, lambda_, phi_word, rule.eta, want_entropy, live, lists, scratch,
+        pi_rows[worker],
     )  # fmt: skip

@@ -40,7 +40,7 @@ PAIRS, DOCUMENTS_LNB, DOCUMENTS_GAP, DOCUMENTS_NLOGN, WORDS_LNB, WORDS_GAP, WORD
 ENTROPY, N_PARTS = 7, 8
 
 
-@kernel
+@kernel(allocates=True)
 def digamma_rows(pi, eta_total):
     """digamma(pi_k) from the workers' contributions, shape (P, K) -> (K,), float64."""
     total = np.full(pi.shape[1], eta_total)
@@ -52,7 +52,7 @@ def digamma_rows(pi, eta_total):
     return total
 
 
-@kernel
+@kernel(allocates=True)
 def pairs_part(shard, block, gamma, lambda_, digamma_pi):
     """sum over the pairs of a block of n log sum_k E(gamma) E(lambda) / E(pi), E = exp(digamma).
 

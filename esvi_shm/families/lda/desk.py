@@ -25,13 +25,13 @@ class Desk(Holder):
     """
 
 
-@kernel
+@kernel(allocates=True)
 def sit_down(shard, gamma, lambda_, phi, pi, worker, rule, scratch):
     """The desk of a worker."""
     return Desk(shard, gamma, lambda_, phi, pi, worker, rule, scratch)
 
 
-@kernel
+@kernel(allocates=True)
 def set_rule(desk, rule):
     """Have the visits that follow go by another rule."""
     desk.rule = rule

@@ -61,16 +61,14 @@ def sweep(
     length = theta.shape[0]
     first_word = block_word_ptr[block]
     n_words = block_word_ptr[block + 1] - first_word
-    spill = np.zeros((0, n_topics))
-    since = np.zeros(n_words if want_words else 0, np.int32)
+    since, spill, spilled = scratch.since, scratch.spill, scratch.spilled
+    since[:n_words] = 0
     bound = 0.0
     first_row = block_row_ptr[block]
     for r in range(first_row, block_row_ptr[block + 1]):
         if want_words and r > first_row and (r - first_row) % FLUSH_ROWS == 0:
-            if spill.shape[0] == 0:
-                spill = np.zeros((n_words, n_topics))
             count_pairs(shard, first_word, r, since)
-            flush_changes(rows, length, since, spill)
+            flush_changes(rows, length, n_words, since, spill, spilled)
         beat[0] += 1
         gamma_row = gamma[row_doc[r]]
         row_factors_into(gamma_row, theta, rule)
@@ -117,17 +115,17 @@ def sweep(
                 bound += np.float64(count) * entropy(old)
         for k in range(n_topics):
             gamma_row[k] = max(gamma_row[k] + total[k], rule.alpha[k])
-    return bound, spill
+    return bound
 
 
 @kernel
-def flush_changes(rows, length, since, spill):
+def flush_changes(rows, length, n_words, since, spill, spilled):
     """As `update.flush_sums`, of the running changes."""
     n_topics = spill.shape[1]
-    for i in range(spill.shape[0]):
+    for i in range(n_words):
         if since[i] < FLUSH_ROWS:
             continue
-        since[i] = 0
+        since[i], spilled[i] = 0, True
         change = rows[2 * length * i + length : 2 * length * (i + 1)]
         for k in range(n_topics):
             spill[i, k] += change[k]
@@ -135,10 +133,11 @@ def flush_changes(rows, length, since, spill):
 
 
 @kernel
-def settle_words(shard, block, lambda_, eta, frozen, scratch, spill, pi_own):
+def settle_words(shard, block, lambda_, eta, frozen, scratch, pi_own):
     """Put the words' changes into lambda and pi, unless `frozen`."""
     word_row, block_word_ptr = shard.word_row, shard.block_word_ptr
     rows, length = scratch.rows, scratch.theta.shape[0]
+    spill, spilled = scratch.spill, scratch.spilled
     n_topics = lambda_.shape[1]
     first = block_word_ptr[block]
     moved = scratch.total[:n_topics]
@@ -147,10 +146,11 @@ def settle_words(shard, block, lambda_, eta, frozen, scratch, spill, pi_own):
         lambda_row = lambda_[word_row[first + i]]
         prior = eta[word_row[first + i]]
         change = rows[2 * length * i + length : 2 * length * (i + 1)]
-        if spill.shape[0] > 0:
-            more = spill[i]
+        if spilled[i]:
+            spilled[i], more = False, spill[i]
             for k in range(n_topics):
                 change[k] += more[k]
+                more[k] = 0.0
         for k in range(n_topics):
             moved[k] += change[k]
             if not frozen:
@@ -162,7 +162,7 @@ def settle_words(shard, block, lambda_, eta, frozen, scratch, spill, pi_own):
         flush_moved(moved, pi_own)
 
 
-@kernel
+@kernel(allocates=True)
 def visit(desk, block, given, frozen, want_words, want_entropy):
     """One visit of a block to a shard; parameters and result as `margins.visit`.
 
@@ -182,7 +182,7 @@ def visit(desk, block, given, frozen, want_words, want_entropy):
         word_factors_into(lambda_, word_row, first, last, factor, rule, scratch.few, rows)
         if rule.leave_out != NONE:
             inverse_words_into(lambda_, word_row, first, last, factor.shape[0], scratch.inverse)
-    bound, spill = sweep(
+    bound = sweep(
         shard,
         block,
         gamma,
@@ -196,7 +196,7 @@ def visit(desk, block, given, frozen, want_words, want_entropy):
         scratch,
     )
     if want_words:
-        settle_words(shard, block, lambda_, rule.eta, frozen, scratch, spill, pi_rows[worker])
+        settle_words(shard, block, lambda_, rule.eta, frozen, scratch, pi_rows[worker])
     return bound
 
 
@@ -207,7 +207,7 @@ def set_uniform(shard, gamma, phi, alpha):
     sum_documents(shard, gamma, phi, alpha)
 
 
-@kernel
+@kernel(allocates=True)
 def set_random(shard, phi, first_document, word_ids, seed, pair_phi):
     """phi of every pair uniform on the simplex; returns H by block."""
     pair_word, pair_count = shard.pair_word, shard.pair_count

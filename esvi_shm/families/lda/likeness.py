@@ -99,7 +99,7 @@ def choose_documents(excess: np.ndarray, n: int, random: np.random.Generator) ->
     return random.choice(len(weights), n, replace=False, p=weights / weights.sum())
 
 
-@kernel
+@kernel(allocates=True)
 def excess_into(out, shard, block, gamma, lambda_, pi, document_tokens):
     """out_d += sum over the words of a block of n log((n / n_d) / sum_k theta_dk beta_vk).
 

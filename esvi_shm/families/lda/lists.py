@@ -226,7 +226,7 @@ def mean_topics(gamma, alpha, cvb0):
     return n / max(n_sampled, 1)
 
 
-@kernel
+@kernel(allocates=True)
 def find_live_words(first, last, lambda_, eta, live):
     """Which topics the words of rows `first` to `last` - 1 may live in, by one look at lambda."""
     zeros = np.zeros(lambda_.shape[1], np.float32)

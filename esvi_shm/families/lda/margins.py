@@ -113,14 +113,13 @@ def sweep(
     float
         The entropy of phi but for - sum phi_word log beta, which `settle_words` adds:
         sum n log s - sum phi_doc log theta - sum n phi log f. 0 without `want_entropy`.
-    float64 array, shape (words, K) or (0, K)
-        What belongs to the words' sums beside the running ones.
     """
     pair_word, pair_count = shard.pair_word, shard.pair_count
     row_doc, row_ptr = shard.row_doc, shard.row_ptr
     block_row_ptr, word_row = shard.block_row_ptr, shard.word_row
     block_word_ptr = shard.block_word_ptr
     rows, few, total = scratch.rows, scratch.few, scratch.total
+    extra, since, spill, spilled = scratch.extra, scratch.since, scratch.spill, scratch.spilled
     norms, pair_phi, beat = scratch.norms, scratch.pair_phi, scratch.beat
     own, inverse, kept = scratch.own, scratch.inverse, scratch.kept
     excluding, cvb0, power = rule.leave_out != NONE, rule.cvb0, rule.power
@@ -130,20 +129,16 @@ def sweep(
     stride = 2 * length
     first_word = block_word_ptr[block]
     n_words = block_word_ptr[block + 1] - first_word
-    spill = np.zeros((0, n_topics))
-    since = np.zeros(n_words if want_words else 0, np.int32)
+    since[:n_words] = 0
     ahead = 0
     if n_words * stride > FAR and stride <= NEAR:
         ahead = stride if want_words else length
-    extra = np.zeros(n_topics)
     bound = 0.0
     first_row, last_row = block_row_ptr[block], block_row_ptr[block + 1]
     for r in range(first_row, last_row):
         if want_words and r > first_row and (r - first_row) % FLUSH_ROWS == 0:
-            if spill.shape[0] == 0:
-                spill = np.zeros((n_words, n_topics))
             count_pairs(shard, first_word, r, since)
-            flush_sums(rows, length, n_topics, since, spill)
+            flush_sums(rows, length, n_topics, n_words, since, spill, spilled)
         # A watcher reads this counter to tell a long visit from a stopped worker.
         beat[0] += 1
         gamma_row = gamma[row_doc[r]]
@@ -251,8 +246,7 @@ def sweep(
                 for k in range(n_topics):
                     extra[k] += count * pair_phi[k]
                 if want_words:
-                    if spill.shape[0] == 0:
-                        spill = np.zeros((n_words, n_topics))
+                    spilled[i] = True
                     for k in range(n_topics):
                         spill[i, k] += count * pair_phi[k]
                 if want_entropy:
@@ -273,13 +267,11 @@ def sweep(
         for k in range(n_topics):
             gamma_row[k] = max(gamma_row[k] + (total[k] - old[k]), rule.alpha[k] + total[k])
             old[k] = total[k]
-    return bound, spill
+    return bound
 
 
 @kernel
-def settle_words(
-    shard, block, lambda_, phi, eta, relax, frozen, want_entropy, scratch, spill, pi_own
-):
+def settle_words(shard, block, lambda_, phi, eta, relax, frozen, want_entropy, scratch, pi_own):
     """Turn the words' sums into phi_word, and put the change into lambda and pi.
 
     Equivalent to ``new = beta * sums + spill; lambda_[v] += new - phi_word;
@@ -290,6 +282,7 @@ def settle_words(
     """
     word_row, block_word_ptr = shard.word_row, shard.block_word_ptr
     rows, length = scratch.rows, scratch.theta.shape[0]
+    spill, spilled = scratch.spill, scratch.spilled
     phi_word = phi[1]
     n_topics = lambda_.shape[1]
     first = block_word_ptr[block]
@@ -298,14 +291,15 @@ def settle_words(
     moved[:] = 0.0
     for i in range(block_word_ptr[block + 1] - first):
         at = 2 * length * i
-        if spill.shape[0] > 0 or want_entropy:
+        if spilled[i] or want_entropy:
             row, sums = rows[at : at + n_topics], rows[at + length : at + length + n_topics]
             for k in range(n_topics):
                 sums[k] *= row[k]
-            if spill.shape[0] > 0:
-                more = spill[i]
+            if spilled[i]:
+                spilled[i], more = False, spill[i]
                 for k in range(n_topics):
                     sums[k] += more[k]
+                    more[k] = 0.0
             if want_entropy:
                 bound += cross_entropy(sums, row, n_topics)
             row[:] = 1.0
@@ -323,7 +317,7 @@ def settle_words(
     return bound
 
 
-@kernel
+@kernel(allocates=True)
 def visit(desk, block, given, frozen, want_words, want_entropy):
     """One visit of a block to a shard: update phi, gamma, the block's lambda, the worker's pi.
 
@@ -354,7 +348,7 @@ def visit(desk, block, given, frozen, want_words, want_entropy):
         word_factors_into(lambda_, word_row, first, last, factor, rule, scratch.few, rows)
         if rule.leave_out != NONE:
             inverse_words_into(lambda_, word_row, first, last, factor.shape[0], scratch.inverse)
-    bound, spill = sweep(
+    bound = sweep(
         shard,
         block,
         gamma,
@@ -378,7 +372,6 @@ def visit(desk, block, given, frozen, want_words, want_entropy):
             frozen,
             want_entropy,
             scratch,
-            spill,
             pi_rows[worker],
         )
     return bound
@@ -400,7 +393,7 @@ def set_uniform(shard, gamma, phi, alpha):
     sum_documents(shard, gamma, phi, alpha)
 
 
-@kernel
+@kernel(allocates=True)
 def set_random(shard, phi, first_document, word_ids, seed, pair_phi):
     """phi of every pair uniform on the simplex; returns H by block."""
     pair_word, pair_count = shard.pair_word, shard.pair_count

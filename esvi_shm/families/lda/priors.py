@@ -53,7 +53,7 @@ CHANGE, LNB = 0, 1
 Measure = Callable[[np.ndarray], Generator[str, bool, tuple[float, np.ndarray]]]
 
 
-@kernel
+@kernel(allocates=True)
 def sum_documents_into(gamma, held, trial, sums):
     """Over the shard's documents, under the prior `trial`, the sums of the fixed point and of F.
 

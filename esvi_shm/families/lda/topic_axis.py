@@ -34,7 +34,7 @@ from esvi_shm.families.lda.update import (
 from esvi_shm.vector import dot_1, padded
 
 
-@kernel
+@kernel(allocates=True)
 def visit(desk, topics):
     """Update phi on some topics, for all pairs of a shard; and gamma, lambda and pi of them.
 
@@ -94,7 +94,7 @@ def visit(desk, topics):
     scratch.rows[:] = 0.0  # what lies beyond K must be 0 in a visit of the word axis
 
 
-@kernel
+@kernel(allocates=True)
 def _update_row(shard, r, first, topics, gamma, lambda_, phi, rule, log_topic, scratch, change):
     """Update the pairs of one (document, block of words); `change` (words, n) is added to."""
     n, length = topics.shape[0], padded(topics.shape[0])

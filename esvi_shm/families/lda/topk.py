@@ -66,16 +66,14 @@ def sweep(
     length = theta.shape[0]
     first_word = block_word_ptr[block]
     n_words = block_word_ptr[block + 1] - first_word
-    spill = np.zeros((0, n_topics))
-    since = np.zeros(n_words if want_words else 0, np.int32)
+    since, spill, spilled = scratch.since, scratch.spill, scratch.spilled
+    since[:n_words] = 0
     bound = 0.0
     first_row = block_row_ptr[block]
     for r in range(first_row, block_row_ptr[block + 1]):
         if want_words and r > first_row and (r - first_row) % FLUSH_ROWS == 0:
-            if spill.shape[0] == 0:
-                spill = np.zeros((n_words, n_topics))
             count_pairs(shard, first_word, r, since)
-            flush_changes(rows, length, since, spill)
+            flush_changes(rows, length, n_words, since, spill, spilled)
         beat[0] += 1
         gamma_row = gamma[row_doc[r]]
         row_factors_into(gamma_row, theta, rule)
@@ -117,7 +115,7 @@ def sweep(
                 bound += np.float64(pair_count[j]) * entropy_held(kept[j], others, n_topics)
         for k in range(n_topics):
             gamma_row[k] = max(gamma_row[k] + total[k], rule.alpha[k])
-    return bound, spill
+    return bound
 
 
 # Inlined for the reason that `largest.keep_largest` gives, as `add_pair` is.
@@ -139,7 +137,7 @@ def entropy_held(values, rest, n_topics):
     return entropy(values) - spread
 
 
-@kernel
+@kernel(allocates=True)
 def visit(desk, block, given, frozen, want_words, want_entropy):
     """One visit of a block to a shard; parameters and result as `margins.visit`.
 
@@ -156,7 +154,7 @@ def visit(desk, block, given, frozen, want_words, want_entropy):
     else:
         topic_factors_into(pi_others, pi_rows[worker], worker, rule, log_topic, factor)
         word_factors_into(lambda_, word_row, first, last, factor, rule, scratch.few, rows)
-    bound, spill = sweep(
+    bound = sweep(
         shard,
         block,
         gamma,
@@ -170,7 +168,7 @@ def visit(desk, block, given, frozen, want_words, want_entropy):
         scratch,
     )
     if want_words:
-        settle_words(shard, block, lambda_, rule.eta, frozen, scratch, spill, pi_rows[worker])
+        settle_words(shard, block, lambda_, rule.eta, frozen, scratch, pi_rows[worker])
     return bound
 
 
@@ -186,7 +184,7 @@ def set_uniform(shard, gamma, phi, alpha):
     sum_documents(shard, gamma, phi, alpha)
 
 
-@kernel
+@kernel(allocates=True)
 def set_random(shard, phi, first_document, word_ids, seed, pair_phi):
     """The largest of phi uniform on the simplex, for every pair; returns H by block."""
     pair_word, pair_count = shard.pair_word, shard.pair_count
@@ -212,7 +210,7 @@ def set_random(shard, phi, first_document, word_ids, seed, pair_phi):
     return entropies
 
 
-@kernel
+@kernel(allocates=True)
 def sum_documents(shard, gamma, phi, alpha):
     """gamma_d = alpha + sum over its pairs of n phi."""
     pair_count, row_doc, row_ptr = shard.pair_count, shard.row_doc, shard.row_ptr
@@ -241,7 +239,7 @@ def add_pair(kept_topic, kept, rest, pair, count, totals, to):
     return n * others
 
 
-@kernel
+@kernel(allocates=True)
 def add_words(shard, block, phi, first_row, sums):
     """Add this shard's sum of n phi to `sums`, float64, for its word rows from `first_row`."""
     pair_word, pair_count, row_ptr = shard.pair_word, shard.pair_count, shard.row_ptr
@@ -282,7 +280,7 @@ def take_over(phi, moves):
                 kept_topic[j, from_] = greater
 
 
-@kernel
+@kernel(allocates=True)
 def lend(phi, topics, n_topics):
     """Have each pair lend a share to some topics, as `repair.lend`, and keep the largest then.
 

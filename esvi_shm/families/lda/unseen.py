@@ -98,7 +98,7 @@ def expected_topics(lambda_: np.ndarray, pi: np.ndarray, words: np.ndarray, rule
     )
 
 
-@kernel
+@kernel(allocates=True)
 def _expected_topics(lambda_, words, pi, rule, log_topic, beta):
     """beta = E(lambda) / E(pi), to the power and up to a factor a row; log_topic likewise."""
     n_topics, length = lambda_.shape[1], beta.shape[1]
@@ -115,7 +115,7 @@ def _expected_topics(lambda_, words, pi, rule, log_topic, beta):
             beta[i, k] *= factor[k]
 
 
-@kernel
+@kernel(allocates=True)
 def settle_documents(first, last, indptr, rows, counts, topics, rule, stop, gamma):
     """Write gamma of documents first..last-1.
 

@@ -56,6 +56,12 @@ class Scratch(NamedTuple):
     kept: np.ndarray  # float32 (4 n,): f of the pairs at hand, see `exclusion`
     products: np.ndarray  # float32 (n,): theta beta of the pair at hand; `topk` only
     old: np.ndarray  # float32 (n,): its phi before; `topk` only
+    extra: np.ndarray  # float64 (K,): n phi of a document's pairs in the log domain
+    # Sums of the words that are too large for float32, or not products with beta. Most rows are
+    # never touched, and take no memory then; those that are, `spilled` tells.
+    spill: np.ndarray  # float64 (words, K), 0 between visits
+    spilled: np.ndarray  # bool (words,), False between visits
+    since: np.ndarray  # int32 (words,): pairs since the word's sums went there
     few: Few  # of rows that are near their prior for the most part
 
 
@@ -124,6 +130,10 @@ def make_scratch(
         floats(4 * length),
         floats(length),
         floats(length),
+        np.zeros(n_topics),
+        np.zeros((most_words, n_topics)),
+        np.zeros(most_words, np.bool_),
+        np.zeros(most_words, np.int32),
         make_few(n_topics),
     )
 
@@ -277,22 +287,22 @@ def entropy(phi):
 
 @kernel
 def count_pairs(shard, first_word, row, since):
-    """Add the pairs of the last `FLUSH_ROWS` rows before `row` to those of each word, int32."""
+    """Add the pairs of the last `FLUSH_ROWS` rows before `row` to those of each word."""
     pair_word, row_ptr = shard.pair_word, shard.row_ptr
     for j in range(row_ptr[row - FLUSH_ROWS], row_ptr[row]):
         since[pair_word[j] - first_word] += 1
 
 
 @kernel
-def flush_sums(rows, length, n_topics, since, spill):
+def flush_sums(rows, length, n_topics, n_words, since, spill, spilled):
     """Add beta times the running sums to the float64 sums of the words that are due for it.
 
     Those of `FLUSH_ROWS` pairs since the last time; their sums and pairs start at 0 again.
     """
-    for i in range(spill.shape[0]):
+    for i in range(n_words):
         if since[i] < FLUSH_ROWS:
             continue
-        since[i] = 0
+        since[i], spilled[i] = 0, True
         row = rows[2 * length * i : 2 * length * (i + 1)]
         total = spill[i]
         for k in range(n_topics):

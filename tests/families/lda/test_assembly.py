@@ -48,6 +48,9 @@ signature = tuple(map(numba.typeof, arguments))
 margins.sweep.compile(signature)
 print(margins.sweep.inspect_asm(margins.sweep.signatures[0]))
 """
+#: What works on a whole row: a loop that calls it is none over topics, but one over rows, whose own
+#: loops LLVM has left out for rows of no topics.
+OF_ROWS = ("above_into", "power_row")
 RARE = ("phi_by_logs_into", "leave_out_of", "count_pairs", "flush_sums")
 
 
@@ -125,10 +128,15 @@ def test_pairs_are_packed_multiply_adds(assembly):
     assert good >= 4
 
 
+def test_references_to_arrays_are_not_counted(assembly):
+    assert "NRT_incref" not in assembly
+
+
 def test_no_calls_in_innermost_loops(assembly):
     for name, lines in hot(assembly):
         for loop in innermost_loops(lines):
-            assert count("call", loop) == 0, (name, loop)
+            if not any(part in line for line in loop for part in OF_ROWS):
+                assert count("call", loop) == 0, (name, loop)
 
 
 def test_scalar_divisions_only_in_remainders_of_vector_loops(assembly):

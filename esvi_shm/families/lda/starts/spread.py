@@ -64,7 +64,7 @@ def choose_documents(
     return chosen
 
 
-@kernel
+@kernel(allocates=True)
 def sketch_into(pairs, idf, key, sketch):
     """sketch[i]: the pairs of document i, hashed; of length 1, or 0."""
     indptr, indices, counts = pairs
