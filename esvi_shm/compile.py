@@ -106,7 +106,7 @@ def kernel(
     `holder` made, it `allocates`, and numba counts the references to every array it names: each an
     atomic instruction, which waits for all stores before it. In the kernels of a visit that took
     two fifths of the time of a pass (NIPS, 64 topics). numba refuses to compile a kernel that
-    allocates and does not say so.
+    allocates and does not say so ("NRT required but not enabled").
     """
 
     def decorate(function: Callable[..., Any]) -> Any:
@@ -132,8 +132,8 @@ def holder(*fields: str) -> Callable[[type[Holder]], type[Holder]]:
     """Class decorator: what is put together once, field by field, and handed over as one argument.
 
     A call unpacks each array of its arguments: of sixty arrays that took 0.1 ms, where the caches
-    were full of other things. Objects are made in a kernel, by their class, since numba would
-    compile its constructor for Python anew in each process.
+    were full of other things. Objects are made in a kernel that allocates, by their class, since numba
+    would compile its constructor for Python anew in each process.
 
     Examples
     --------

@@ -302,6 +302,33 @@ def dot_entries(typingctx, theta, rows, entries, first, last, norms):
 
 
 @intrinsic
+def dot_own_entries(typingctx, theta, mine, rows, inverse, entries, first, last, norms, squares):
+    """`dot_entries`, and the sums of w^2 o of `families.lda.exclusion` into `squares`.
+
+    Equivalent to, for each entry (row, pair, place), ``w = theta[place] * rows[row];
+    norms[pair] += w; squares[pair] += w * w * (mine[place] + inverse[row // 2])``.
+    """
+
+    def codegen(context, builder, signature, args):
+        pairs = _Pairs(builder)
+        theta_data, mine_data, row_data, inverse_data, entry_data, norm_data, square_data = (
+            data_of(context, builder, signature.args[i], args[i]) for i in (0, 1, 2, 3, 4, 7, 8)
+        )
+        with cgutils.for_range_slice(builder, args[5], args[6], INT64(1), INT64) as (e, _):
+            row, pair, place = pairs.entry(entry_data, e)
+            w = builder.fmul(pairs.load(theta_data, place), pairs.load(row_data, row))
+            theirs = pairs.load(inverse_data, builder.lshr(row, INT64(1)))
+            both = builder.fadd(pairs.load(mine_data, place), theirs)
+            pairs.add_product(w, _FLOAT(1.0), norm_data, pair)
+            pairs.add_product(builder.fmul(w, w), both, square_data, pair)
+        return context.get_dummy_value()
+
+    return types.void(
+        theta, mine, rows, inverse, entries, types.int64, types.int64, norms, squares
+    ), codegen
+
+
+@intrinsic
 def weigh_entries(typingctx, theta, mine, rows, inverse, entries, first, last, scales, kept, norms):
     """f of `families.lda.exclusion`, for each entry; add the sums of w f of each pair of a chunk.
 

@@ -197,11 +197,10 @@ def responsibilities(
     """
     log_e = {"vb": psi, "cvb0": np.log}[inference]
     w = softmax(power * (log_e(gamma) + log_e(lambda_) - log_e(pi)), axis=1)
-    m, s, phi = np.reshape(amount, (-1, 1)), 1.0, w
-    for _ in range(2):
-        phi = w / (1 + m / s * w * (1 / gamma + 1 / lambda_))
-        s = phi.sum(axis=1, keepdims=True)
-    return phi / s
+    m, own = np.reshape(amount, (-1, 1)), 1 / gamma + 1 / lambda_
+    s = 1 / (1 + m * (w**2 * own).sum(axis=1, keepdims=True))
+    phi = w / (1 + m / s * w * own)
+    return phi / phi.sum(axis=1, keepdims=True)
 
 
 def go_further(old: np.ndarray, new: np.ndarray, step: float) -> np.ndarray:

@@ -83,17 +83,17 @@ class Scaled(Holder):
     """An array and its scale."""
 
 
-@kernel
+@kernel(allocates=True)
 def hold(x, scale):
     return Scaled(x, scale)
 
 
-@kernel
+@kernel(allocates=True)
 def rescale(scaled, scale):
     scaled.scale = scale
 
 
-@kernel
+@kernel(allocates=True)
 def total(scaled):
     return scaled.scale * scaled.x.sum()
 

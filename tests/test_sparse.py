@@ -28,7 +28,7 @@ def test_bits_above_a_limit(n_topics, share):
     assert (places[n + 4 :] == -7).all()
 
 
-@kernel
+@kernel(allocates=True)
 def call(pair_word, first_word, slots, n_slots, masks, starts, width, rows, items, entries, at,
          theta, total, norms, counts):  # fmt: skip
     """find_common, dot_entries and mix_entries from Python."""

@@ -215,7 +215,7 @@ def size_guess(ring):
     return np.int64(min(_distance(tail, head), np.uint64(ring[_CONSUMER_MASK]) + np.uint64(1)))
 
 
-@kernel(allocates=True)
+@kernel
 def pop_any(rings, first, spins):
     """Pop from the first ring that has an id, looking at each in turn from `first` on.
 

@@ -36,7 +36,7 @@ outside of a list is taken back. The lists are in `lists`, the loops over pairs 
 import numpy as np
 
 from esvi_shm.compile import kernel
-from esvi_shm.families.lda.exclusion import NONE, STEPS, amount_of, leave_out_of
+from esvi_shm.families.lda.exclusion import NONE, amount_of, leave_out_of, scale_of
 from esvi_shm.families.lda.lists import (
     ROUNDING,
     document_cut,
@@ -59,6 +59,7 @@ from esvi_shm.sparse import (
     SLOT,
     bits_into,
     dot_entries,
+    dot_own_entries,
     find_common,
     mix_entries,
     mix_kept_entries,
@@ -91,14 +92,15 @@ def _sum_from(least, n, products):
 def _weigh_listed(n, first, amount, s, lists):
     """As `exclusion.weigh_1`, over a word's n topics; `products` of `lists` are w, then w f."""
     x, products, shares, inverse = lists.x, lists.products, lists.shares, lists.inverse
-    for _ in range(STEPS):
-        scale, s = amount / s, np.float32(0.0)
-        for j in range(n):
-            own = np.float32(1.0) / x[j] + inverse[first + j]
-            shares[j] = np.float32(1.0) / (np.float32(1.0) + scale * products[j] * own)
-            s += products[j] * shares[j]
+    a = np.float32(0.0)
     for j in range(n):
+        shares[j] = np.float32(1.0) / x[j] + inverse[first + j]
+        a += products[j] * products[j] * shares[j]
+    scale, s = scale_of(amount, s, a), np.float32(0.0)
+    for j in range(n):
+        shares[j] = np.float32(1.0) / (np.float32(1.0) + scale * products[j] * shares[j])
         products[j] *= shares[j]
+        s += products[j]
     return s
 
 
@@ -215,7 +217,8 @@ def _sweep(shard, block, gamma, lambda_, phi_doc, rule, want_entropy, scratch, l
     rows, theta, total, topic_factor = lists.rows, lists.theta, lists.total, scratch.factor
     masks, starts, slots = lists.masks, lists.starts, lists.slots
     items, entries = lists.items, lists.entries
-    norms, weights, least = lists.norms, lists.weights, lists.least
+    norms, squares = lists.norms, lists.squares
+    weights, least = lists.weights, lists.least
     x, factors, places, extra = lists.x, lists.factors, lists.places, lists.extra
     reach_of, edge_of, live = lists.reach, lists.edge, lists.live
     mine, inverse, kept = lists.mine, lists.inverse, lists.kept
@@ -324,17 +327,17 @@ def _sweep(shard, block, gamma, lambda_, phi_doc, rule, want_entropy, scratch, l
                 )  # fmt: skip
             n_common += last - here
             norms[:] = 0.0
-            dot_entries(theta, rows, entries, here, last, norms)
             if excluding:
-                for _ in range(STEPS):
-                    for n in range(n_pairs):
-                        c = unsigned(n)
-                        amount = amount_of(pair_count[unsigned(j + n)], leave_out)
-                        weights[c] = amount / max(norms[c], LEAST_SUM)
-                    norms[:] = 0.0
-                    weigh_entries(
-                        theta, mine, rows, inverse, entries, here, last, weights, kept, norms
-                    )
+                squares[:] = 0.0
+                dot_own_entries(theta, mine, rows, inverse, entries, here, last, norms, squares)
+                for n in range(n_pairs):
+                    c = unsigned(n)
+                    amount = amount_of(pair_count[unsigned(j + n)], leave_out)
+                    weights[c] = scale_of(amount, max(norms[c], LEAST_SUM), squares[c])
+                norms[:] = 0.0
+                weigh_entries(theta, mine, rows, inverse, entries, here, last, weights, kept, norms)
+            else:
+                dot_entries(theta, rows, entries, here, last, norms)
             some = False
             if cvb0:
                 for n in range(n_pairs):

@@ -14,12 +14,16 @@ phi is not kept, so it cannot be subtracted. But it is the fixed point of its ow
 first order in phi / gamma and phi / lambda is solved in one line. With w = theta beta, the factors
 as they are without exclusion, relative:
 
-    m phi = (m / s) w f,    f = 1 / (1 + (m / s) w (1 / gamma + 1 / lambda)),    s = sum_k w f
+    m phi = (m / s) w f,    f = 1 / (1 + (m / s) w o),    s = sum_k w f,
+    o = 1 / gamma + 1 / lambda
 
-s begins at sum_k w and is put in twice (`STEPS`): the next step would change perplexity by nothing
-(`bench/RESULTS.md`). f lies in (0, 1], so nothing can become negative; pi is so large that its own
-share is left in. Under tempering w has the power and f has not. All pairs' f are computed afresh
-in each visit, so both storages have the same iterates.
+This is solved for s as far as it goes without f: with s_0 = sum_k w, and w o put at its mean
+a / s_0, a = sum_k w^2 o, the sum of w / (1 + (m / s_0) w o) is s_1 = s_0 / (1 + m a / s_0^2). From
+it f is computed, once. That is nearer to the equation's solution than to begin at s_0 and put s in
+twice, which needs another division for each topic; to put it in once more would change perplexity
+by nothing (`bench/RESULTS.md`). f lies in (0, 1], so nothing can become negative; pi is so large
+that its own share is left in. Under tempering w has the power and f has not. All pairs' f are
+computed afresh in each visit, so both storages have the same iterates.
 """
 
 from typing import Any
@@ -28,7 +32,7 @@ import numpy as np
 from llvmlite import ir
 from numba import types
 from numba.core import cgutils
-from numba.extending import intrinsic
+from numba.extending import intrinsic, register_jitable
 
 from esvi_shm.compile import kernel
 from esvi_shm.special import log
@@ -39,8 +43,6 @@ CHOICES = ("none", "token", "pair", "excess")
 NONE, TOKEN, PAIR, EXCESS = range(4)
 #: Times a pair's tokens. By 2 five corpora gain a little more; NIPS and 20news lose by it.
 EXCESS_SHARE = np.float32(1.5)
-#: Times that the normaliser is put in.
-STEPS = 2
 
 
 @kernel(inline="always")
@@ -49,6 +51,14 @@ def amount_of(count, leave_out):
     if leave_out == TOKEN:
         return min(count, np.float32(1.0))
     return count * EXCESS_SHARE if leave_out == EXCESS else count
+
+
+@register_jitable
+def scale_of(amount, s, a):
+    """m / s_1, of s_0 and a."""
+    inverse = type(s)(1.0) / s
+    scale = amount * inverse
+    return scale * (1 + scale * (a * inverse))
 
 
 @intrinsic
@@ -81,6 +91,46 @@ def inverse_words_into(lambda_, word_row, first, last, length, inverse):
         inverse_row_into(lambda_[word_row[first + i]], row)
 
 
+def _make_dot_own(group: int) -> Any:
+    offsets_type = types.UniTuple(types.int64, group)
+    result_type = types.UniTuple(types.float32, 2 * group)
+
+    @intrinsic
+    def dot_own(typingctx, theta, own, rows, inverse, offsets, length):
+        def codegen(context, builder, signature, args):
+            emit = Emitter(builder)
+            theta_data, own_data, rows_data, inverse_data = (
+                data_of(context, builder, signature.args[i], args[i]) for i in range(4)
+            )
+            starts = cgutils.unpack_tuple(builder, args[4], group)
+            halves = [builder.lshr(start, ir.IntType(64)(1)) for start in starts]
+
+            def body(k, sums):
+                here, mine = emit.load(theta_data, k), emit.load(own_data, k)
+                firsts, seconds = [], []
+                for i, (start, half) in enumerate(zip(starts, halves, strict=True)):
+                    w = builder.fmul(here, emit.load(rows_data, builder.add(start, k)))
+                    both = builder.fadd(mine, emit.load(inverse_data, builder.add(half, k)))
+                    firsts.append(builder.fadd(sums[i], w))
+                    seconds.append(emit.multiply_add(builder.fmul(w, w), both, sums[group + i]))
+                return firsts + seconds
+
+            sums = emit.loop(args[5], [emit.constant(0.0)] * (2 * group), body)
+            return context.make_tuple(
+                builder, signature.return_type, [emit.horizontal_sum(total) for total in sums]
+            )
+
+        return result_type(theta, own, rows, inverse, offsets_type, types.int64), codegen
+
+    dot_own.__doc__ = f"""The sums s_0 and a of {group} pairs: first all s_0, then all a.
+
+    Equivalent to, for pair i with offset o, ``w = theta * rows[o : o + length]`` and the sums of
+    ``w`` and ``w * w * (own + inverse[o // 2 : o // 2 + length])``: a word's row of 1 / lambda is
+    where half of its offset points, as its others come in twos.
+    """
+    return dot_own
+
+
 def _make_weigh(group: int) -> Any:
     offsets_type = types.UniTuple(types.int64, group)
     floats_type = types.UniTuple(types.float32, group)
@@ -95,7 +145,6 @@ def _make_weigh(group: int) -> Any:
             starts = cgutils.unpack_tuple(builder, args[4], group)
             scales = [emit.broadcast(c) for c in cgutils.unpack_tuple(builder, args[5], group)]
             length, one = args[7], emit.constant(1.0)
-            # A word's row of 1 / lambda is where half of its offset points: rows are in twos.
             halves = [builder.lshr(start, ir.IntType(64)(1)) for start in starts]
 
             def body(k, sums):
@@ -179,14 +228,15 @@ def _make_mix_kept(group: int, both: bool) -> Any:
     return mix_kept
 
 
+_dot_own_1, _dot_own_4 = _make_dot_own(1), _make_dot_own(4)
 _weigh_1, _weigh_4 = _make_weigh(1), _make_weigh(4)
 mix_kept_1, mix_kept_4 = _make_mix_kept(1, both=False), _make_mix_kept(4, both=False)
 mix_both_kept_1, mix_both_kept_4 = _make_mix_kept(1, both=True), _make_mix_kept(4, both=True)
 
 
 @kernel
-def weigh_1(theta, own, rows, inverse, at, amount, s, kept, length):
-    """f of one pair, into `kept`; returns its s, from the s without exclusion.
+def dot_own_1(theta, own, rows, inverse, at, length):
+    """s_0 and a of one pair, a tuple each.
 
     Parameters
     ----------
@@ -194,39 +244,61 @@ def weigh_1(theta, own, rows, inverse, at, amount, s, kept, length):
         The document's factors, and 1 / gamma.
     rows, inverse : float32 arrays
         Scratch: the words' factors and sums, and 1 / lambda.
-    at, amount, s : tuples
-        The place of the word's factors in `rows`; m; sum of w.
-    kept : float32 array, shape (4 length,)
-        Written.
+    at : tuple of int
+        The place of the word's factors in `rows`.
     length : int
     """
-    for _ in range(STEPS):
-        s = _weigh_1(theta, own, rows, inverse, at, (amount[0] / s[0],), kept, length)
-    return s
+    sums = _dot_own_1(theta, own, rows, inverse, at, length)
+    return sums[:1], sums[1:]
 
 
 @kernel
-def weigh_4(theta, own, rows, inverse, at, amount, s, kept, length):
+def dot_own_4(theta, own, rows, inverse, at, length):
+    """`dot_own_1` of four pairs at once."""
+    sums = _dot_own_4(theta, own, rows, inverse, at, length)
+    return sums[:4], sums[4:]
+
+
+@kernel
+def weigh_1(theta, own, rows, inverse, at, amount, s, a, kept, length):
+    """f of one pair, into `kept`; returns its s.
+
+    Parameters
+    ----------
+    theta, own, rows, inverse, at, length : as for `dot_own_1`
+    amount, s, a : tuples of float32
+        m, and what `dot_own_1` returns.
+    kept : float32 array, shape (4 length,)
+        Written.
+    """
+    scales = (scale_of(amount[0], s[0], a[0]),)
+    return _weigh_1(theta, own, rows, inverse, at, scales, kept, length)
+
+
+@kernel
+def weigh_4(theta, own, rows, inverse, at, amount, s, a, kept, length):
     """`weigh_1` of four pairs at once."""
-    for _ in range(STEPS):
-        scales = (amount[0] / s[0], amount[1] / s[1], amount[2] / s[2], amount[3] / s[3])
-        s = _weigh_4(theta, own, rows, inverse, at, scales, kept, length)
-    return s
+    scales = (
+        scale_of(amount[0], s[0], a[0]),
+        scale_of(amount[1], s[1], a[1]),
+        scale_of(amount[2], s[2], a[2]),
+        scale_of(amount[3], s[3], a[3]),
+    )
+    return _weigh_4(theta, own, rows, inverse, at, scales, kept, length)
 
 
 @kernel
 def leave_out_of(phi, gamma_row, lambda_row, amount):
     """The same for one phi, float64 (K,), that was computed without exclusion; in place."""
     n_topics = phi.shape[0]
-    s = 1.0
-    for step in range(STEPS):
-        scale, s = amount / s, 0.0
-        for k in range(n_topics):
-            own = 1.0 / np.float64(gamma_row[k]) + 1.0 / np.float64(lambda_row[k])
-            new = phi[k] / (1.0 + scale * phi[k] * own)
-            s += new
-            if step == STEPS - 1:
-                phi[k] = new
+    a = s = 0.0
+    for k in range(n_topics):
+        a += phi[k] * phi[k] * (1.0 / np.float64(gamma_row[k]) + 1.0 / np.float64(lambda_row[k]))
+    scale = scale_of(amount, 1.0, a)
+    for k in range(n_topics):
+        own = 1.0 / np.float64(gamma_row[k]) + 1.0 / np.float64(lambda_row[k])
+        phi[k] /= 1.0 + scale * phi[k] * own
+        s += phi[k]
     for k in range(n_topics):
         phi[k] /= s
 

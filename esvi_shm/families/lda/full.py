@@ -13,6 +13,7 @@ from esvi_shm.compile import kernel
 from esvi_shm.families.lda.exclusion import (
     NONE,
     amount_of,
+    dot_own_1,
     inverse_row_into,
     inverse_words_into,
     leave_out_of,
@@ -82,11 +83,15 @@ def sweep(
             change = rows[at + length : at + 2 * length]
             count = pair_count[j]
             old = stored[j]
-            s_of_1 = dot_1(theta, rows, (at,), length)
-            amount = amount_of(count, rule.leave_out)
-            if excluding and s_of_1[0] >= TINY:
-                s_of_1 = weigh_1(theta, own, rows, inverse, (at,), (amount,), s_of_1, kept, length)
-            s = s_of_1[0]
+            at_1, amount = (at,), amount_of(count, rule.leave_out)
+            if excluding:
+                sum_1, a_1 = dot_own_1(theta, own, rows, inverse, at_1, length)
+            else:
+                sum_1 = a_1 = dot_1(theta, rows, at_1, length)
+            if excluding and sum_1[0] >= TINY:
+                m = (amount,)
+                sum_1 = weigh_1(theta, own, rows, inverse, at_1, m, sum_1, a_1, kept, length)
+            s = sum_1[0]
             if s >= TINY:
                 scale = np.float32(1.0) / s
                 for k in range(n_topics):

@@ -79,6 +79,7 @@ class Lists(NamedTuple):
     items: np.ndarray  # int64 (2 (16 (W + K) + 1),), see `sparse`
     entries: np.ndarray  # int64 (32 K,), see `sparse`: of a chunk and of the next
     norms: np.ndarray  # float32 (16,): s of a chunk's pairs
+    squares: np.ndarray  # float32 (16,): a of a chunk's pairs, where own shares are left out
     weights: np.ndarray  # float32 (16,): count / s
     least: np.ndarray  # float32 (16,): below it a pair is updated over more topics
     extra: np.ndarray  # float64 (K,): what pairs done over more topics add to a document
@@ -190,6 +191,7 @@ def make_lists(most_words: int, n_documents: int, n_topics: int, leaves_out: boo
         items=np.zeros(2 * (CHUNK * (width + n_topics) + 1), np.int64),
         entries=np.zeros(2 * CHUNK * n_topics, np.int64),
         norms=np.zeros(CHUNK, np.float32),
+        squares=np.zeros(CHUNK, np.float32),
         weights=np.zeros(CHUNK, np.float32),
         least=np.zeros(CHUNK, np.float32),
         extra=np.zeros(n_topics),

@@ -18,6 +18,8 @@ from esvi_shm.compile import kernel
 from esvi_shm.families.lda.exclusion import (
     NONE,
     amount_of,
+    dot_own_1,
+    dot_own_4,
     inverse_row_into,
     inverse_words_into,
     kept_entropy,
@@ -168,7 +170,10 @@ def sweep(
                     stride * (pair_word[j + 2] - first_word),
                     stride * (pair_word[j + 3] - first_word),
                 )
-                s = dot_4(theta, rows, at, length)
+                if excluding:
+                    s, a = dot_own_4(theta, own, rows, inverse, at, length)
+                else:
+                    s = a = dot_4(theta, rows, at, length)
                 if excluding and min(min(s[0], s[1]), min(s[2], s[3])) >= TINY:
                     amounts = (
                         amount_of(pair_count[j], rule.leave_out),
@@ -176,7 +181,7 @@ def sweep(
                         amount_of(pair_count[j + 2], rule.leave_out),
                         amount_of(pair_count[j + 3], rule.leave_out),
                     )
-                    s = weigh_4(theta, own, rows, inverse, at, amounts, s, kept, length)
+                    s = weigh_4(theta, own, rows, inverse, at, amounts, s, a, kept, length)
                 norms[j - row_ptr[r]] = s[0]
                 norms[j + 1 - row_ptr[r]] = s[1]
                 norms[j + 2 - row_ptr[r]] = s[2]
@@ -206,11 +211,15 @@ def sweep(
                     continue
             # One pair: the last ones of a row, and each of a four with one in the log domain.
             at_1 = (stride * (pair_word[j] - first_word),)
-            s_of_1 = dot_1(theta, rows, at_1, length)
             amount = amount_of(pair_count[j], rule.leave_out)
-            if excluding and s_of_1[0] >= TINY:
-                s_of_1 = weigh_1(theta, own, rows, inverse, at_1, (amount,), s_of_1, kept, length)
-            s_1 = s_of_1[0]
+            if excluding:
+                sum_1, a_1 = dot_own_1(theta, own, rows, inverse, at_1, length)
+            else:
+                sum_1 = a_1 = dot_1(theta, rows, at_1, length)
+            if excluding and sum_1[0] >= TINY:
+                m = (amount,)
+                sum_1 = weigh_1(theta, own, rows, inverse, at_1, m, sum_1, a_1, kept, length)
+            s_1 = sum_1[0]
             if s_1 >= TINY:
                 norms[j - row_ptr[r]] = s_1
                 if excluding:

@@ -44,11 +44,9 @@ def restricted(gamma, lambda_, log_pi, rule, count, factors, topics):
     logs = np.log if rule.cvb0 else digamma
     w = np.where(topics, np.exp(rule.power * (logs(gamma) + logs(lambda_)) - log_pi), 0.0)
     amount = float(left_out(np.array(count), exclusion.CHOICES[rule.leave_out]))
-    f, s = np.ones_like(w), w.sum()
-    for _ in range(exclusion.STEPS if amount else 0):
-        f = 1 / (1 + amount * w / s * (1 / gamma + 1 / lambda_))
-        s = (w * f).sum()
-    return w * f / s, (factors * f)[topics].sum()
+    own, s = 1 / gamma + 1 / lambda_, w.sum()
+    f = 1 / (1 + amount / s * (1 + amount * (w**2 * own).sum() / s**2) * w * own)
+    return w * f / (w * f).sum(), (factors * f)[topics].sum()
 
 
 def visit_naively(fit, counts, block, tolerance):
