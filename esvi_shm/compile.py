@@ -132,8 +132,8 @@ def holder(*fields: str) -> Callable[[type[Holder]], type[Holder]]:
     """Class decorator: what is put together once, field by field, and handed over as one argument.
 
     A call unpacks each array of its arguments: of sixty arrays that took 0.1 ms, where the caches
-    were full of other things. Objects are made in a kernel that allocates, by their class, since numba
-    would compile its constructor for Python anew in each process.
+    were full of other things. Objects are made in a kernel that allocates, by their class, since
+    numba would compile its constructor for Python anew in each process.
 
     Examples
     --------

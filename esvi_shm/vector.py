@@ -271,6 +271,26 @@ mix_both_1, mix_both_4 = _make_mix(1, both=True), _make_mix(4, both=True)
 
 
 @intrinsic
+def largest_of(typingctx, values, first, last):
+    """The largest of `values[first:last]`, which are positive; 0 if there is none."""
+
+    def codegen(context, builder, signature, args):
+        emit = Emitter(builder)
+        data = data_of(context, builder, signature.args[0], args[0])
+        largest = cgutils.alloca_once_value(builder, ZEROS)
+        builder.store(ZEROS, largest)
+
+        def body(load, store, k):
+            base = builder.gep(data, [args[1]])
+            builder.store(emit.maximum(load(base), builder.load(largest)), largest)
+
+        emit.each(builder.sub(args[2], args[1]), body)
+        return emit.horizontal_maximum(builder.load(largest))
+
+    return types.float32(values, types.int64, types.int64), codegen
+
+
+@intrinsic
 def _settle_row(typingctx, rows, at, length, old, lambda_row, n_topics, prior, frozen, moved):
     def codegen(context, builder, signature, args):
         emit = Emitter(builder)

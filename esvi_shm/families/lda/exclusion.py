@@ -56,9 +56,10 @@ def amount_of(count, leave_out):
 @register_jitable
 def scale_of(amount, s, a):
     """m / s_1, of s_0 and a."""
-    inverse = type(s)(1.0) / s
+    one = type(s)(1.0)  # of their type: an int would make all float64
+    inverse = one / s
     scale = amount * inverse
-    return scale * (1 + scale * (a * inverse))
+    return scale * (one + scale * (a * inverse))
 
 
 @intrinsic

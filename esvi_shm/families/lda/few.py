@@ -32,7 +32,7 @@ from esvi_shm.special import (
     exp_digamma_word,
     power_row,
 )
-from esvi_shm.vector import INT64, ZEROS, Emitter, data_of, padded, prefetch_row
+from esvi_shm.vector import INT64, Emitter, data_of, largest_of, padded, prefetch_row
 
 #: Rows of a batch: their lists stay in the nearest cache.
 BATCH = 16
@@ -147,26 +147,6 @@ def _list_far(x, base, limit, few, n):
 
 
 @intrinsic
-def _largest_of(typingctx, values, first, last):
-    """The largest of `values[first:last]`, which are positive; 0 if there is none."""
-
-    def codegen(context, builder, signature, args):
-        emit = Emitter(builder)
-        data = data_of(context, builder, signature.args[0], args[0])
-        largest = cgutils.alloca_once_value(builder, ZEROS)
-        builder.store(ZEROS, largest)
-
-        def body(load, store, k):
-            base = builder.gep(data, [args[1]])
-            builder.store(emit.maximum(load(base), builder.load(largest)), largest)
-
-        emit.each(builder.sub(args[2], args[1]), body)
-        return emit.horizontal_maximum(builder.load(largest))
-
-    return types.float32(values, types.int64, types.int64), codegen
-
-
-@intrinsic
 def _fill_word(typingctx, edge, factor, rows, at):
     def codegen(context, builder, signature, args):
         emit = Emitter(builder)
@@ -263,7 +243,7 @@ def word_factors_of(lambda_, word_row, first, last, eta, power, topic_factor, fe
             begin, end = starts[j], starts[j + 1] - 1
             largest = np.float32(0.0)
             if begin < end:
-                largest = _largest_of(values, begin, end)
+                largest = largest_of(values, begin, end)
             if largest < LEAST_LARGEST:
                 _whole_word(lambda_[word], power, topic_factor, rows, at)
                 continue
@@ -292,7 +272,7 @@ def document_factors_of(gamma, row_doc, first, last, alpha, power, few):
     _values_of(few, n, power)
     for j in range(last - first):
         x, theta = gamma[row_doc[first + j]], few.thetas[j]
-        largest = max(_largest_of(values, starts[j], starts[j + 1]), few.most[0])
+        largest = max(largest_of(values, starts[j], starts[j + 1]), few.most[0])
         if starts[j] == starts[j + 1] or largest < LEAST_LARGEST:
             exp_digamma_row(x, theta)
             if power != 1.0:

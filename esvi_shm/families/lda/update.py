@@ -27,7 +27,7 @@ from esvi_shm.compile import kernel
 from esvi_shm.families.lda.few import Few, make_few, word_factors_of
 from esvi_shm.families.lda.noise import add_noise
 from esvi_shm.special import digamma, exp_digamma_row, log, power_row
-from esvi_shm.vector import padded, prefetch_row
+from esvi_shm.vector import largest_of, padded, prefetch_row
 
 #: Below this sum of products a pair is updated in the log domain. Factors are at most 1, and
 #: those left out are below 1e-19, so above it they change phi by less than K 1e-7.
@@ -164,10 +164,7 @@ def factors_into(x, out, cvb0, power):
     """`row_factors_into` for hot loops: to hand over a whole rule takes as long as a pair."""
     if cvb0:
         n_topics = x.shape[0]
-        largest = np.float32(0.0)
-        for k in range(n_topics):
-            largest = max(largest, x[k])
-        scale = np.float32(1.0) / largest
+        scale = np.float32(1.0) / largest_of(x, 0, n_topics)
         for k in range(n_topics):
             out[k] = x[k] * scale
     else:
