@@ -10,12 +10,12 @@ paper states its algorithm on phi, and as a check of `margins`.
 import numpy as np
 
 from esvi_shm.compile import kernel
+from esvi_shm.families.lda.desk import prepare
 from esvi_shm.families.lda.exclusion import (
     NONE,
     amount_of,
     dot_own_1,
     inverse_row_into,
-    inverse_words_into,
     leave_out_of,
     weigh_1,
 )
@@ -27,11 +27,8 @@ from esvi_shm.families.lda.update import (
     count_pairs,
     entropy,
     flush_moved,
-    given_factors_into,
     phi_by_logs_into,
     row_factors_into,
-    topic_factors_into,
-    word_factors_into,
 )
 from esvi_shm.vector import dot_1
 
@@ -40,9 +37,7 @@ ARRAYS = (("phi", "pair", "topic", "responsibilities of each (document, word) pa
 
 
 @kernel
-def sweep(
-    shard, block, gamma, lambda_, phi, log_topic, rule, given, want_words, want_entropy, scratch
-):
+def sweep(shard, block, gamma, lambda_, phi, rule, given, want_words, want_entropy, scratch):
     """Update phi of every pair of a block in a shard, document by document.
 
     Parameters and result as `margins.sweep`. The words' sums hold the *change* of
@@ -103,7 +98,7 @@ def sweep(
                 phi_by_logs_into(
                     gamma_row,
                     lambda_[word_row[first_word + i]],
-                    log_topic,
+                    scratch.log_topic,
                     given,
                     rule,
                     pair_phi,
@@ -171,37 +166,17 @@ def settle_words(shard, block, lambda_, eta, frozen, scratch, pi_own):
 def visit(desk, block, given, frozen, want_words, want_entropy):
     """One visit of a block to a shard; parameters and result as `margins.visit`.
 
-    Also the same code: a kernel that is handed `sweep` and `settle_words` as arguments would
+    Also the same steps: a kernel that is handed `sweep` and `settle_words` as arguments would
     not be kept in numba's disk cache.
     """
-    shard, gamma, lambda_, phi = desk.shard, desk.gamma, desk.lambda_, desk.phi
-    worker, rule, scratch = desk.worker, desk.rule, desk.scratch
-    pi_others, pi_rows = desk.pi
-    rows, log_topic, factor = scratch.rows, scratch.log_topic, scratch.factor
-    word_row, block_word_ptr = shard.word_row, shard.block_word_ptr
-    first, last = block_word_ptr[block], block_word_ptr[block + 1]
-    if given:
-        given_factors_into(lambda_, word_row, first, last, rows, factor.shape[0])
-    else:
-        topic_factors_into(pi_others, pi_rows[worker], worker, rule, log_topic, factor)
-        word_factors_into(lambda_, word_row, first, last, factor, rule, scratch.few, rows)
-        if rule.leave_out != NONE:
-            inverse_words_into(lambda_, word_row, first, last, factor.shape[0], scratch.inverse)
+    prepare(desk, block, given)
+    lambda_, phi, rule, scratch = desk.lambda_, desk.phi, desk.rule, desk.scratch
     bound = sweep(
-        shard,
-        block,
-        gamma,
-        lambda_,
-        phi,
-        log_topic,
-        rule,
-        given,
-        want_words,
-        want_entropy,
-        scratch,
+        desk.shard, block, desk.gamma, lambda_, phi, rule, given, want_words, want_entropy, scratch
     )
     if want_words:
-        settle_words(shard, block, lambda_, rule.eta, frozen, scratch, pi_rows[worker])
+        pi_own = desk.pi[1][desk.worker]
+        settle_words(desk.shard, block, lambda_, rule.eta, frozen, scratch, pi_own)
     return bound
 
 

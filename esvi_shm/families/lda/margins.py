@@ -15,13 +15,13 @@ visit that is not over-relaxed leaves nothing of it.
 import numpy as np
 
 from esvi_shm.compile import kernel
+from esvi_shm.families.lda.desk import prepare
 from esvi_shm.families.lda.exclusion import (
     NONE,
     amount_of,
     dot_own_1,
     dot_own_4,
     inverse_row_into,
-    inverse_words_into,
     kept_entropy,
     leave_out_of,
     mix_both_kept_1,
@@ -43,10 +43,7 @@ from esvi_shm.families.lda.update import (
     factors_into,
     flush_moved,
     flush_sums,
-    given_factors_into,
     phi_by_logs_into,
-    topic_factors_into,
-    word_factors_into,
 )
 from esvi_shm.special import log
 from esvi_shm.vector import (
@@ -76,9 +73,7 @@ ARRAYS = (
 
 
 @kernel
-def sweep(
-    shard, block, gamma, lambda_, phi, log_topic, rule, given, want_words, want_entropy, scratch
-):
+def sweep(shard, block, gamma, lambda_, phi, rule, given, want_words, want_entropy, scratch):
     """Update phi of every pair of a block in a shard, document by document.
 
     Equivalent, for each row r (document d, words v of the block) in order, to::
@@ -101,8 +96,6 @@ def sweep(
         Read for pairs in the log domain only: rows of the block.
     phi : tuple of float32 arrays
         (phi_doc, phi_word); phi_doc is updated.
-    log_topic : float64 array, shape (K,)
-        -log E(pi), times the rule's power.
     rule : Rule
     given : bool
         `lambda_` holds point topics, not Dirichlet parameters.
@@ -243,7 +236,7 @@ def sweep(
                 phi_by_logs_into(
                     gamma_row,
                     lambda_[word_row[first_word + i]],
-                    log_topic,
+                    scratch.log_topic,
                     given,
                     rule,
                     pair_phi,
@@ -344,45 +337,17 @@ def visit(desk, block, given, frozen, want_words, want_entropy):
     float
         H of this block in this shard, - sum n phi log phi; 0 without `want_entropy`.
     """
-    shard, gamma, lambda_, phi = desk.shard, desk.gamma, desk.lambda_, desk.phi
-    worker, rule, scratch = desk.worker, desk.rule, desk.scratch
-    pi_others, pi_rows = desk.pi
-    rows, log_topic, factor = scratch.rows, scratch.log_topic, scratch.factor
-    word_row, block_word_ptr = shard.word_row, shard.block_word_ptr
-    first, last = block_word_ptr[block], block_word_ptr[block + 1]
-    if given:
-        given_factors_into(lambda_, word_row, first, last, rows, factor.shape[0])
-    else:
-        topic_factors_into(pi_others, pi_rows[worker], worker, rule, log_topic, factor)
-        word_factors_into(lambda_, word_row, first, last, factor, rule, scratch.few, rows)
-        if rule.leave_out != NONE:
-            inverse_words_into(lambda_, word_row, first, last, factor.shape[0], scratch.inverse)
+    prepare(desk, block, given)
+    lambda_, phi, rule, scratch = desk.lambda_, desk.phi, desk.rule, desk.scratch
     bound = sweep(
-        shard,
-        block,
-        gamma,
-        lambda_,
-        phi,
-        log_topic,
-        rule,
-        given,
-        want_words,
-        want_entropy,
-        scratch,
+        desk.shard, block, desk.gamma, lambda_, phi, rule, given, want_words, want_entropy, scratch
     )
     if want_words:
+        relax = np.float32(1.0) if frozen else rule.relax
         bound += settle_words(
-            shard,
-            block,
-            lambda_,
-            phi,
-            rule.eta,
-            np.float32(1.0) if frozen else rule.relax,
-            frozen,
-            want_entropy,
-            scratch,
-            pi_rows[worker],
-        )
+            desk.shard, block, lambda_, phi, rule.eta, relax, frozen, want_entropy, scratch,
+            desk.pi[1][desk.worker],
+        )  # fmt: skip
     return bound
 
 

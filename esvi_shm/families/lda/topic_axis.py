@@ -94,7 +94,7 @@ def visit(desk, topics):
     scratch.rows[:] = 0.0  # what lies beyond K must be 0 in a visit of the word axis
 
 
-@kernel(allocates=True)
+@kernel
 def _update_row(shard, r, first, topics, gamma, lambda_, phi, rule, log_topic, scratch, change):
     """Update the pairs of one (document, block of words); `change` (words, n) is added to."""
     n, length = topics.shape[0], padded(topics.shape[0])
@@ -121,7 +121,7 @@ def _update_row(shard, r, first, topics, gamma, lambda_, phi, rule, log_topic, s
             for i in range(n):
                 after[i] = theta[i] * factor[i] * scale
         else:
-            of_word, of_pair = np.empty(n, np.float32), np.empty(n)
+            of_word, of_pair = scratch.kept[:n], scratch.pair_phi[:n]
             for i in range(n):
                 of_word[i] = lambda_[shard.word_row[first + w], topics[i]]
             phi_by_logs_into(x, of_word, log_topic, False, rule, of_pair)

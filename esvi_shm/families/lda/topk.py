@@ -19,6 +19,7 @@ their min-heap.
 import numpy as np
 
 from esvi_shm.compile import kernel
+from esvi_shm.families.lda.desk import prepare
 from esvi_shm.families.lda.full import flush_changes, settle_words
 from esvi_shm.families.lda.largest import exchange, keep_largest, multiply_into
 from esvi_shm.families.lda.repair import LENT, STAYS
@@ -28,11 +29,8 @@ from esvi_shm.families.lda.update import (
     TINY,
     count_pairs,
     entropy,
-    given_factors_into,
     phi_by_logs_into,
     row_factors_into,
-    topic_factors_into,
-    word_factors_into,
 )
 from esvi_shm.special import log
 from esvi_shm.vector import padded
@@ -46,9 +44,7 @@ ARRAYS = (
 
 
 @kernel
-def sweep(
-    shard, block, gamma, lambda_, phi, log_topic, rule, given, want_words, want_entropy, scratch
-):
+def sweep(shard, block, gamma, lambda_, phi, rule, given, want_words, want_entropy, scratch):
     """Update phi of every pair of a block in a shard, document by document.
 
     Parameters and result as `full.sweep`, with phi the tuple of `ARRAYS`.
@@ -86,7 +82,7 @@ def sweep(
                 phi_by_logs_into(
                     gamma_row,
                     lambda_[word_row[first_word + i]],
-                    log_topic,
+                    scratch.log_topic,
                     given,
                     rule,
                     pair_phi,
@@ -141,34 +137,16 @@ def entropy_held(values, rest, n_topics):
 def visit(desk, block, given, frozen, want_words, want_entropy):
     """One visit of a block to a shard; parameters and result as `margins.visit`.
 
-    Also the same code, for the reason that `full.visit` gives.
+    Also the same steps, for the reason that `full.visit` gives.
     """
-    shard, gamma, lambda_, phi = desk.shard, desk.gamma, desk.lambda_, desk.phi
-    worker, rule, scratch = desk.worker, desk.rule, desk.scratch
-    pi_others, pi_rows = desk.pi
-    rows, log_topic, factor = scratch.rows, scratch.log_topic, scratch.factor
-    word_row, block_word_ptr = shard.word_row, shard.block_word_ptr
-    first, last = block_word_ptr[block], block_word_ptr[block + 1]
-    if given:
-        given_factors_into(lambda_, word_row, first, last, rows, factor.shape[0])
-    else:
-        topic_factors_into(pi_others, pi_rows[worker], worker, rule, log_topic, factor)
-        word_factors_into(lambda_, word_row, first, last, factor, rule, scratch.few, rows)
+    prepare(desk, block, given)
+    lambda_, phi, rule, scratch = desk.lambda_, desk.phi, desk.rule, desk.scratch
     bound = sweep(
-        shard,
-        block,
-        gamma,
-        lambda_,
-        phi,
-        log_topic,
-        rule,
-        given,
-        want_words,
-        want_entropy,
-        scratch,
+        desk.shard, block, desk.gamma, lambda_, phi, rule, given, want_words, want_entropy, scratch
     )
     if want_words:
-        settle_words(shard, block, lambda_, rule.eta, frozen, scratch, pi_rows[worker])
+        pi_own = desk.pi[1][desk.worker]
+        settle_words(desk.shard, block, lambda_, rule.eta, frozen, scratch, pi_own)
     return bound
 
 

@@ -39,11 +39,11 @@ from esvi_shm.corpus.shard import ShardSizes, empty_shard
 from esvi_shm.families.lda import margins
 from esvi_shm.families.lda.update import Rule, make_scratch
 
-matrix, row, vector = np.ones((1, 1), np.float32), np.ones(1, np.float32), np.ones(1)
+matrix, row = np.ones((1, 1), np.float32), np.ones(1, np.float32)
 shard = empty_shard(ShardSizes(1, 1, 1), 1)
 scratch = make_scratch(1, 1, 1, np.zeros(1, np.int64), True)
 rule = Rule(row, row, 1.0, False, 1.0, np.zeros(1, np.int32), 0.0, 0, 2)
-arguments = shard, 0, matrix, matrix, (matrix, matrix), vector, rule, False, True, True, scratch
+arguments = shard, 0, matrix, matrix, (matrix, matrix), rule, False, True, True, scratch
 signature = tuple(map(numba.typeof, arguments))
 margins.sweep.compile(signature)
 print(margins.sweep.inspect_asm(margins.sweep.signatures[0]))
