@@ -55,11 +55,11 @@ def amount_of(count, leave_out):
 
 @register_jitable
 def scale_of(amount, s, a):
-    """m / s_1, of s_0 and a."""
-    one = type(s)(1.0)  # of their type: an int would make all float64
+    """m / s_1, of s_0 and a; at most 1e30, as infinity times 0 is no number."""
+    one, most = type(s)(1.0), type(s)(1e30)  # of their type: an int would make all float64
     inverse = one / s
-    scale = amount * inverse
-    return scale * (one + scale * (a * inverse))
+    scale = min(amount * inverse, most)
+    return min(scale * (one + scale * (a * inverse)), most)
 
 
 @intrinsic

@@ -78,6 +78,22 @@ def test_the_vector_code_is_its_equations(group, n_topics):
     np.testing.assert_allclose(flat, rows.reshape(-1), rtol=3e-6)
 
 
+@pytest.mark.parametrize("amount", [1e-30, 1.0, 1e30])
+@pytest.mark.parametrize("inverse", [1e-30, 1.0, 1e30])
+@pytest.mark.parametrize("size", [1e-12, 1.0])
+def test_what_is_left_out_is_a_number_however_large_or_small(size, inverse, amount):
+    length = padded(3)
+    theta, own = np.zeros(length, np.float32), np.zeros(length, np.float32)
+    theta[:2], own[:3] = 1.0, inverse  # the third topic has nothing of the pair
+    rows = np.full(2 * length, size, np.float32)
+    inverses, kept = np.full(length, inverse, np.float32), np.zeros(4 * length, np.float32)
+    s, a = exclusion.dot_own_1(theta, own, rows, inverses, (0,), length)
+    m = (np.float32(amount),)
+    (found,) = exclusion.weigh_1(theta, own, rows, inverses, (0,), m, s, a, kept, length)
+    assert 0 <= found <= s[0] * (1 + 1e-6)
+    assert (kept[:length] >= 0).all() and (kept[:length] <= 1).all()
+
+
 def shares(gamma, lambda_, w, amount):
     """phi with m phi = q w (1 - m phi / gamma) (1 - m phi / lambda), q by bisection."""
 
