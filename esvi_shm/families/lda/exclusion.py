@@ -36,7 +36,7 @@ from numba.extending import intrinsic, register_jitable
 
 from esvi_shm.compile import kernel
 from esvi_shm.special import log
-from esvi_shm.vector import Emitter, data_of
+from esvi_shm.vector import Emitter, data_of, dot_1
 
 #: What may be taken out, by name; the numbers are those of `update.Rule.leave_out`.
 CHOICES = ("none", "token", "pair", "excess")
@@ -274,6 +274,24 @@ def weigh_1(theta, own, rows, inverse, at, amount, s, a, kept, length):
     """
     scales = (scale_of(amount[0], s[0], a[0]),)
     return _weigh_1(theta, own, rows, inverse, at, scales, kept, length)
+
+
+@kernel(inline="always")
+def sum_1(theta, own, rows, inverse, at, amount, excluding, least, kept, length):
+    """s of one pair, with its f into `kept` where something is left out and s_0 is not too small.
+
+    Parameters as for `weigh_1`, and
+
+    excluding : bool
+    least : float32
+        Below it s_0 is returned as it is.
+    """
+    s = a = dot_1(theta, rows, at, length)
+    if excluding:
+        s, a = dot_own_1(theta, own, rows, inverse, at, length)
+        if s[0] >= least:
+            s = weigh_1(theta, own, rows, inverse, at, (amount,), s, a, kept, length)
+    return s[0]
 
 
 @kernel

@@ -14,10 +14,9 @@ from esvi_shm.families.lda.desk import prepare
 from esvi_shm.families.lda.exclusion import (
     NONE,
     amount_of,
-    dot_own_1,
     inverse_row_into,
     leave_out_of,
-    weigh_1,
+    sum_1,
 )
 from esvi_shm.families.lda.starts.random import random_phi_into
 from esvi_shm.families.lda.update import (
@@ -30,7 +29,6 @@ from esvi_shm.families.lda.update import (
     phi_by_logs_into,
     row_factors_into,
 )
-from esvi_shm.vector import dot_1
 
 #: What the storage keeps of phi; see `margins.ARRAYS`.
 ARRAYS = (("phi", "pair", "topic", "responsibilities of each (document, word) pair"),)
@@ -78,15 +76,8 @@ def sweep(shard, block, gamma, lambda_, phi, rule, given, want_words, want_entro
             change = rows[at + length : at + 2 * length]
             count = pair_count[j]
             old = stored[j]
-            at_1, amount = (at,), amount_of(count, rule.leave_out)
-            if excluding:
-                sum_1, a_1 = dot_own_1(theta, own, rows, inverse, at_1, length)
-            else:
-                sum_1 = a_1 = dot_1(theta, rows, at_1, length)
-            if excluding and sum_1[0] >= TINY:
-                m = (amount,)
-                sum_1 = weigh_1(theta, own, rows, inverse, at_1, m, sum_1, a_1, kept, length)
-            s = sum_1[0]
+            amount = amount_of(count, rule.leave_out)
+            s = sum_1(theta, own, rows, inverse, (at,), amount, excluding, TINY, kept, length)
             if s >= TINY:
                 scale = np.float32(1.0) / s
                 for k in range(n_topics):

@@ -19,7 +19,6 @@ from esvi_shm.families.lda.desk import prepare
 from esvi_shm.families.lda.exclusion import (
     NONE,
     amount_of,
-    dot_own_1,
     dot_own_4,
     inverse_row_into,
     kept_entropy,
@@ -28,7 +27,7 @@ from esvi_shm.families.lda.exclusion import (
     mix_both_kept_4,
     mix_kept_1,
     mix_kept_4,
-    weigh_1,
+    sum_1,
     weigh_4,
 )
 from esvi_shm.families.lda.few import BATCH, document_factors_of
@@ -47,7 +46,6 @@ from esvi_shm.families.lda.update import (
 )
 from esvi_shm.special import log
 from esvi_shm.vector import (
-    dot_1,
     dot_4,
     mix_1,
     mix_4,
@@ -205,14 +203,7 @@ def sweep(shard, block, gamma, lambda_, phi, rule, given, want_words, want_entro
             # One pair: the last ones of a row, and each of a four with one in the log domain.
             at_1 = (stride * (pair_word[j] - first_word),)
             amount = amount_of(pair_count[j], rule.leave_out)
-            if excluding:
-                sum_1, a_1 = dot_own_1(theta, own, rows, inverse, at_1, length)
-            else:
-                sum_1 = a_1 = dot_1(theta, rows, at_1, length)
-            if excluding and sum_1[0] >= TINY:
-                m = (amount,)
-                sum_1 = weigh_1(theta, own, rows, inverse, at_1, m, sum_1, a_1, kept, length)
-            s_1 = sum_1[0]
+            s_1 = sum_1(theta, own, rows, inverse, at_1, amount, excluding, TINY, kept, length)
             if s_1 >= TINY:
                 norms[j - row_ptr[r]] = s_1
                 if excluding:

@@ -14,6 +14,7 @@ from esvi_shm.families.lda.schedule import Schedule
 from esvi_shm.families.lda.update import FLUSH_ROWS
 from tests.families.lda.play import assert_sums_hold, bound_noise, cases, look, play
 from tests.families.lda.test_invariants import assert_within_priors
+from tests.families.lda.test_visits import assert_sums_are_gone
 from tests.naive import left_out
 
 
@@ -143,6 +144,7 @@ def assert_visits_are_naive(fit, counts, tolerance):
         expected, of_block = visit_naively(fit, counts, block, tolerance)
         ways += of_block
         worker._visit_active(block, want_entropy=True)
+        assert_sums_are_gone(worker)
         seen = look(fit, counts)
         near = {"rtol": 2e-4, "atol": 2e-4 * (1 + counts.max())}
         for name, value in zip(

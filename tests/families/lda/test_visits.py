@@ -55,9 +55,10 @@ def expected_phi(fit, seen, counts, worker, block, eta_total):
 
 
 def assert_sums_are_gone(worker):
-    """Those beside a word's factors: the next visit adds to what is there."""
+    """Those beside a word's factors, and those in float64: the next visit adds to what is there."""
     rows = worker.scratch.rows.reshape(-1, 2, padded(worker.model.config.n_topics))
     assert not rows[:, 1].any()
+    assert not worker.scratch.spill.any() and not worker.scratch.spilled.any()
 
 
 def assert_visit_is_right(fit, counts, worker, block):
