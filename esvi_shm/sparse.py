@@ -18,11 +18,10 @@ a document and a word that have some in common have 1.2. As in `vector`, nothing
 
 from typing import Any
 
-import numpy as np
 from llvmlite import ir
 from numba import types
 from numba.core import cgutils
-from numba.extending import intrinsic, register_jitable
+from numba.extending import intrinsic
 
 from esvi_shm.compile import kernel
 from esvi_shm.vector import INT32, INT64, LANES, Emitter, data_of
@@ -33,14 +32,6 @@ CHUNK = 16
 SLOT = 2
 
 _FLOAT = ir.FloatType()
-
-
-def aligned(n: int) -> np.ndarray:
-    """Zeros, float32, from the beginning of a cache line on."""
-    line = 64 // 4
-    raw = np.zeros(n + line, np.float32)
-    first = (-raw.ctypes.data // 4) % line
-    return raw[first : first + n]
 
 
 def _prefetch(builder: Any, base: Any, at: Any) -> None:
@@ -54,12 +45,6 @@ def _prefetch(builder: Any, base: Any, at: Any) -> None:
         "llvm.prefetch.p0",
     )
     builder.call(function, [builder.gep(base, [at]), INT32(0), INT32(3), INT32(1)])
-
-
-@register_jitable
-def unsigned(index: Any) -> Any:
-    """An index that numba does not look at for a sign."""
-    return np.uint64(index)
 
 
 @intrinsic

@@ -343,7 +343,7 @@ def exp_digamma_word(x, factor, rows, at):
 
 
 @kernel(inline="always")
-def _log2_32(x):
+def log2_32(x):
     """log2 x of a positive normal number: x = 2**e m with m in [0.7, 1.42)."""
     bits = _bits_of_float32(x)
     # Adding the distance from sqrt(1/2) to 1 makes the exponent field count from sqrt(1/2).
@@ -383,7 +383,7 @@ def power_row(row, power):
     exponent = np.float32(power)
     for k in range(row.shape[0]):
         x = row[k]
-        y = exponent * _log2_32(max(x, np.float32(1.2e-38)))
+        y = exponent * log2_32(max(x, np.float32(1.2e-38)))
         # Computed in any case: a branch would keep the loop scalar.
         value = exp2_32(y)
         row[k] = value if x > np.float32(0.0) else np.float32(0.0)

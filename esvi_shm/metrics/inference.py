@@ -12,7 +12,7 @@ import numpy as np
 from esvi_shm.config import choose
 from esvi_shm.corpus.corpus import Corpus
 from esvi_shm.errors import ParameterError
-from esvi_shm.families.lda import unseen
+from esvi_shm.families.lda import beta, unseen
 from esvi_shm.runtime.threads import for_documents
 from esvi_shm.vector import padded
 
@@ -39,9 +39,10 @@ def infer_gamma(
 
     phi_dvk proportional to E(gamma_dk) E(lambda_vk) / E(pi_k), gamma_d = alpha + sum_v n_dv phi_dv,
     pi being the column sums of lambda, from phi uniform, until the mean change of a document's
-    gamma is below `tol` in a step over all topics. On the way steps are over-relaxed and leave out
-    topics that fall (with `tol` 0 all are plain). Under vb a document may have several fixed
-    points; this is, but for rare ones, that which a fit finds when it folds documents in afresh.
+    gamma is below `tol` in a step over all topics. On the way steps go further than they say, and
+    topics that hold next to nothing are left out: of these only the sum is known, and put where
+    the prior has it (with `tol` 0 all steps are plain, over all topics). Under vb a document may
+    have several fixed points; over many documents the bound is that of plain steps, or better.
 
     Parameters
     ----------
@@ -96,10 +97,13 @@ def infer_gamma(
     words = np.flatnonzero(in_use)
     row_of = np.zeros(corpus.n_words, np.int32)
     row_of[words] = np.arange(len(words), dtype=np.int32)
-    pi = lambda_.sum(axis=0, dtype=np.float64)
+    lambda_, pi = beta.frozen(lambda_, np.float32), np.empty(len(rule.alpha))
+    beta.sum_columns(lambda_, pi)
     if not np.isfinite(pi).all() or not lambda_.min() > 0:
         raise ParameterError("lambda_", "must be finite and greater than 0", lambda_.min())
-    topics = unseen.expected_topics(lambda_, pi, words, rule)
+    topics = beta.expected_topics(
+        lambda_, pi, words, rule, lambda work, ends: for_documents(work, ends, n_workers)
+    )
     return _settle(corpus, row_of[corpus.indices], topics, rule, stop, n_workers)
 
 
@@ -179,7 +183,7 @@ def fold_in(
     rule = unseen.make_rule(checked_prior(alpha), cvb0=True)
     stop = _checked_stop(steps, tol, of_theta=True)
     packed = pack_topics(topics, len(rule.alpha), corpus.n_words)
-    held = unseen.given_topics(packed)
+    held = beta.given_topics(packed)
     return mean_of(_settle(corpus, corpus.indices, held, rule, stop, n_workers))
 
 
@@ -235,7 +239,7 @@ def _checked_stop(steps: int, tol: float, of_theta: bool) -> unseen.Stop:
 def _settle(
     corpus: "Corpus | Half",
     rows: np.ndarray,
-    topics: unseen.Topics,
+    topics: beta.Topics,
     rule: unseen.Rule,
     stop: unseen.Stop,
     n_workers: int | None,
@@ -243,9 +247,9 @@ def _settle(
     """gamma of all documents; `rows` are the numbers of their words' rows in the topics."""
     gamma = np.empty((len(corpus.indptr) - 1, len(rule.alpha)), np.float32)
     indptr, counts = (
-        unseen.frozen(corpus.indptr, np.int64), unseen.frozen(corpus.counts, np.float32),
+        beta.frozen(corpus.indptr, np.int64), beta.frozen(corpus.counts, np.float32),
     )  # fmt: skip
-    numbers = unseen.frozen(rows, np.int32)
+    numbers = beta.frozen(rows, np.int32)
 
     def settle(first: int, last: int) -> None:
         unseen.settle_documents(first, last, indptr, numbers, counts, topics, rule, stop, gamma)

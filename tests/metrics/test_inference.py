@@ -22,21 +22,30 @@ def case():
 
 
 @pytest.mark.parametrize("tol", [1e-2, 1e-3])
-def test_scikit_learn_infers_the_same(case, tol):
+def test_scikit_learn_infers_the_same_in_the_end(case, tol):
+    """At a tolerance each stops on its way, scikit-learn further from the end."""
     from sklearn.decomposition import LatentDirichletAllocation
 
     lambda_, alpha, corpus = case
-    peer = LatentDirichletAllocation(
-        40, doc_topic_prior=0.1, max_iter=1, mean_change_tol=tol, random_state=0
-    ).fit(corpus.as_sparse().astype(float))
-    peer.components_ = lambda_.T.astype(float)
-    peer.exp_dirichlet_component_ = np.exp(expected_logs(lambda_)).T
+
+    def peer(steps, tol):
+        model = LatentDirichletAllocation(
+            40, doc_topic_prior=0.1, max_iter=1, mean_change_tol=tol, random_state=0,
+            max_doc_update_iter=steps,
+        ).fit(corpus.as_sparse().astype(float))  # fmt: skip
+        model.components_ = lambda_.T.astype(float)
+        model.exp_dirichlet_component_ = np.exp(expected_logs(lambda_)).T
+        return model.transform(corpus.as_sparse().astype(float))
+
+    end = peer(5000, 1e-9)
+    theta = mean_of(infer_gamma(lambda_, alpha, corpus, 5000, 1e-6))
+    assert np.abs(theta - end).max() < 1e-3
     theta = mean_of(infer_gamma(lambda_, alpha, corpus, tol=tol))
-    expected = peer.transform(corpus.as_sparse().astype(float))
-    # Each may stop a step before the other, which moves a document of 20 tokens by K tol / 24.
-    assert np.abs(theta - expected).max() < 2 * 40 * tol / 24
-    assert np.abs(theta - expected).mean() < 4e-4
     np.testing.assert_allclose(theta[7], 1 / 40, rtol=1e-6)
+    ours, theirs = (np.abs(x - end).sum(axis=1) for x in (theta, peer(100, tol)))
+    assert ours.mean() < theirs.mean()
+    # But for the few that come to another fixed point.
+    assert np.quantile(ours, 0.9) < 1.5 * np.quantile(theirs, 0.9)
 
 
 def expected_logs(lambda_):

@@ -61,10 +61,10 @@ from esvi_shm.sparse import (
     mix_entries,
     mix_kept_entries,
     prefetch_value,
-    unsigned,
     weigh_entries,
 )
 from esvi_shm.special import log
+from esvi_shm.vector import unsigned
 
 
 @kernel(inline="always")

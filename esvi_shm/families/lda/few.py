@@ -32,7 +32,7 @@ from esvi_shm.special import (
     exp_digamma_word,
     power_row,
 )
-from esvi_shm.vector import INT64, Emitter, data_of, largest_of, padded, prefetch_row
+from esvi_shm.vector import INT64, Emitter, aligned, data_of, largest_of, padded, prefetch_row
 
 #: Rows of a batch: their lists stay in the nearest cache.
 BATCH = 16
@@ -68,9 +68,9 @@ def make_few(n_topics: int) -> Few:
         bits=np.zeros(-(-n_topics // 64), np.int64),
         first=np.zeros(BATCH + 1, np.int64),
         places=np.zeros(most, np.int32),
-        x=np.zeros(most, np.float32),
-        values=np.zeros(most, np.float32),
-        thetas=np.zeros((BATCH, length), np.float32),
+        x=aligned(most),
+        values=aligned(most),
+        thetas=aligned(BATCH * length).reshape(BATCH, length),
         zeros=np.zeros(n_topics, np.float32),
         near=np.zeros(n_topics, np.float32),
         terms=np.zeros(3 * length, np.float32),

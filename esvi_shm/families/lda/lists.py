@@ -21,13 +21,11 @@ from esvi_shm.sparse import (
     CHUNK,
     SLOT,
     above_into,
-    aligned,
     bits_into,
     popcount,
     prefetch_value,
-    unsigned,
 )
-from esvi_shm.vector import LANES, padded
+from esvi_shm.vector import LANES, aligned, padded, unsigned
 
 DOCUMENT_CUT = np.float32(1e-3)
 #: More tokens than this are a topic in a document of any length: in a long one E(gamma) would else
@@ -182,12 +180,12 @@ def make_lists(most_words: int, n_documents: int, n_topics: int, leaves_out: boo
         live=np.zeros((n_documents, width), np.int64),
         own=np.zeros((2, n), np.int32),
         listed=np.zeros((2, n), np.int32),
-        x=np.zeros(n, np.float32),
-        factors=np.zeros(n, np.float32),
+        x=aligned(n),
+        factors=aligned(n),
         slots=np.zeros(SLOT * width, np.int64),
         places=np.zeros(n, np.int32),
-        theta=np.zeros(64 * width, np.float32),
-        total=np.zeros(64 * width, np.float32),
+        theta=aligned(64 * width),
+        total=aligned(64 * width),
         items=np.zeros(2 * (CHUNK * (width + n_topics) + 1), np.int64),
         entries=np.zeros(2 * CHUNK * n_topics, np.int64),
         norms=np.zeros(CHUNK, np.float32),
@@ -197,10 +195,10 @@ def make_lists(most_words: int, n_documents: int, n_topics: int, leaves_out: boo
         extra=np.zeros(n_topics),
         left_out=np.zeros(1),
         counts=np.zeros(4, np.int64),
-        inverse=np.zeros(own_share * most_words + 1, np.float32),
-        mine=np.zeros(64 * width, np.float32),
-        kept=np.zeros(CHUNK * own_share + 1, np.float32),
-        products=np.zeros(n, np.float32),
+        inverse=aligned(own_share * most_words + 1),
+        mine=aligned(64 * width),
+        kept=aligned(CHUNK * own_share + 1),
+        products=aligned(n),
         shares=np.ones(n, np.float32),
     )
 

@@ -10,49 +10,68 @@ A word's row may have any scale, which cancels in phi. As in `update`, a pair wh
 topics underflows under vb is done in the log domain. Under cvb0 gamma is at least alpha, so only
 a word that no topic knows can have such a sum, and it says nothing of theta.
 
-Under vb most topics soon hold next to nothing of a document. Those that are falling fast and hold
-little are left out of its steps until the others have settled; the last step is always one over
-all topics, and the document is done only if gamma moves by less than the tolerance in it. What is
-left then settles slowly, so that after some steps log(gamma - alpha) moves further than a step
-says (over-relaxation), but not in the last one. With a tolerance of 0 the steps are the plain ones.
+Under vb most topics soon hold next to nothing of a document. Those are left out of its steps: the
+first step is over all topics, and the others over those that hold something then, fewer and fewer.
+A topic that is left out has gamma = alpha, so that of all that are left out one number a word says
+what they take of it, sum_k E(alpha_k) beta_vk. It stands in their place as one more column: each
+step is exact for such a gamma, and knows how many tokens a step over all topics would give them.
+The document is done if these and the changes of the others are less than the tolerance together;
+if what is left out alone would get more, the steps go on over all topics. What is left settles
+slowly, so that after some steps log(gamma - alpha) moves further than a step says, but not in the
+last one. With a tolerance of 0 the steps are the plain ones, over all topics.
 
 Each document is on its own: which others there are, and on what thread, changes no bit.
 
-Source: Blei, Ng, Jordan 2003, Figure 6 (vb); Asuncion, Welling, Smyth, Teh 2009 (cvb0).
+Source: Blei, Ng, Jordan 2003, Figure 6 (vb); Asuncion, Welling, Smyth, Teh 2009 (cvb0); Golub and
+Varga 1961 (how far steps go: "Chebyshev semi-iterative methods").
 """
 
 from typing import NamedTuple
 
 import numpy as np
+from numba.extending import register_jitable
 
 from esvi_shm.compile import kernel
+from esvi_shm.families.lda.beta import ALL, floats, frozen
 from esvi_shm.families.lda.exclusion import NONE
 from esvi_shm.families.lda.update import TINY, Rule, phi_by_logs_into, row_factors_into
-from esvi_shm.special import digamma, log
-from esvi_shm.vector import dot_1, dot_4, mix_1, mix_4, padded
+from esvi_shm.special import digamma, exp2_32, log2_32
+from esvi_shm.vector import dot_1, dot_4, mix_1, mix_4, padded, unsigned
 
 #: Under cvb0 a word whose probability is below this in a document says nothing of theta.
 NOTHING = np.float32(1e-25)
 #: A topic is left out where a step has halved what it holds, to less than so many tokens and less
 #: than this times a K-th of the document: under vb E(gamma) is next to nothing then.
-FALLING, FEW_TOKENS, FEW_OF_MEAN = 0.5, 0.3, 0.25
+FALLING, FEW_TOKENS, FEW_OF_MEAN = np.float32(0.5), 0.3, 0.25
+#: After the first of more than `MANY` topics it need not have fallen, and these hold. (Of few, one
+#: that begins below the mean may yet win.)
+MANY, FIRST_TOKENS, FIRST_OF_MEAN = 256, 2.0, 0.8
 #: And where it holds less than this times the tolerance.
 NEGLIGIBLE = 0.1
+#: None is left out where the prior of all topics weighs more than so much of the document.
+PRIOR_SHARE = 0.05
 #: To copy a topic's values takes as long as so many steps over them: the others are copied, side by
 #: side, when steps over those to leave out have taken as long as that will.
 COPY = 6
-#: From this step on what a topic holds is multiplied by a power of the step's ratio, 1.75 in all;
-#: the ratio is bounded in it.
-RELAX_FROM, MOST_RATIO = 8, np.float32(4.0)
+#: From this step on what a topic holds is multiplied by a power of the step's ratio, by at most 8.
+RELAX_FROM, MOST_LOG2 = 5, np.float32(3.0)
 
 
-class Topics(NamedTuple):
-    """What documents need of the topics. Arrays are as `frozen` returns them."""
+def powers_of(n: int, slowest: float) -> tuple[np.float32, ...]:
+    """How much further n steps go than they say, so that together they get nearest to the end.
 
-    beta: np.ndarray  # float32 (U padded(K),): U rows, zeros beyond K
-    words: np.ndarray  # int64 (U,): the row of lambda_ behind each row of beta
-    lambda_: np.ndarray  # float32 (V, K); without rows where beta was given
-    log_topic: np.ndarray  # float64 (K,): -log E(pi)
+    Of what is left a plain step takes off shares between 0 and 1, different ones in different
+    directions. The n steps are those of Chebyshev for shares from `slowest` on.
+
+    >>> [round(float(power), 2) for power in powers_of(2, 0.1)]
+    [0.15, 3.31]
+    """
+    angles = (2 * np.arange(n) + 1) * np.pi / (2 * n)
+    shares = (1 + slowest) / 2 + (1 - slowest) / 2 * np.cos(angles)
+    return tuple((1 / shares - 1).astype(np.float32))
+
+
+POWERS = powers_of(3, 0.05)
 
 
 class Stop(NamedTuple):
@@ -63,56 +82,10 @@ class Stop(NamedTuple):
     of_theta: bool  # tol is of the sum of all changes of theta; else of the mean change of gamma
 
 
-def frozen(array: np.ndarray, dtype: type) -> np.ndarray:
-    """A read-only view, or a copy where type or order differ: one type for compiled code."""
-    view = np.ascontiguousarray(array, dtype).view(np.ndarray)[...]
-    view.setflags(write=False)
-    return view
-
-
 def make_rule(alpha: np.ndarray, cvb0: bool, power: float = 1.0) -> Rule:
     """The rule of unseen documents: there is no prior of topics and no noise."""
     nothing = frozen(np.zeros(0), np.float32), frozen(np.zeros(0), np.int32)
     return Rule(frozen(alpha, np.float32), nothing[0], 0.0, cvb0, power, nothing[1], 0.0, 0, NONE)
-
-
-def given_topics(beta: np.ndarray) -> Topics:
-    """Point topics, float32 (V, padded(K)); row v is word v."""
-    n_words, length = beta.shape
-    return Topics(
-        frozen(beta, np.float32).reshape(-1),
-        frozen(np.arange(n_words), np.int64),
-        frozen(np.zeros((0, length)), np.float32),
-        frozen(np.zeros(length), np.float64),
-    )
-
-
-def expected_topics(lambda_: np.ndarray, pi: np.ndarray, words: np.ndarray, rule: Rule) -> Topics:
-    """beta of some words, from lambda (V, K) and its column sums."""
-    beta = np.zeros((len(words), padded(len(pi))), np.float32)
-    log_topic = np.empty(len(pi))
-    held, numbers = frozen(lambda_, np.float32), frozen(words, np.int64)
-    _expected_topics(held, numbers, frozen(pi, np.float64), rule, log_topic, beta)
-    return Topics(
-        frozen(beta, np.float32).reshape(-1), numbers, held, frozen(log_topic, np.float64)
-    )
-
-
-@kernel(allocates=True)
-def _expected_topics(lambda_, words, pi, rule, log_topic, beta):
-    """beta = E(lambda) / E(pi), to the power and up to a factor a row; log_topic likewise."""
-    n_topics, length = lambda_.shape[1], beta.shape[1]
-    largest = -np.inf
-    for k in range(n_topics):
-        log_topic[k] = -rule.power * (log(pi[k]) if rule.cvb0 else digamma(pi[k]))
-        largest = max(largest, log_topic[k])
-    factor = np.zeros(length, np.float32)
-    for k in range(n_topics):
-        factor[k] = np.exp(log_topic[k] - largest)
-    for i in range(words.shape[0]):
-        row_factors_into(lambda_[words[i]], beta[i], rule)
-        for k in range(length):
-            beta[i, k] *= factor[k]
 
 
 @kernel(allocates=True)
@@ -127,7 +100,7 @@ def settle_documents(first, last, indptr, rows, counts, topics, rule, stop, gamm
     ----------
     first, last : int
     indptr, rows, counts : int64, int32 and float32 arrays
-        A CSR of the documents; `rows` are numbers of rows of `topics.beta`.
+        A CSR of the documents; `rows` are numbers of rows of `topics`.
     topics : Topics
     rule : Rule
     stop : Stop
@@ -138,18 +111,22 @@ def settle_documents(first, last, indptr, rows, counts, topics, rule, stop, gamm
     most = 0
     for d in range(first, last):
         most = max(most, indptr[d + 1] - indptr[d])
-    near, at_of = np.empty(most * length, np.float32), np.empty(most, np.int64)
-    # The live topics, and what belongs to each of them, in their order.
-    live = np.empty(n_topics, np.int64)
-    places = np.empty(n_topics, np.int64)
-    prior, own = np.empty(n_topics, np.float32), np.empty(n_topics, np.float32)
-    held, mass = np.empty(n_topics, np.float32), np.empty(n_topics, np.float32)
-    extra = np.empty(n_topics, np.float32)
-    theta, total = np.zeros(length, np.float32), np.zeros(length, np.float32)
-    pair_phi = np.empty(n_topics)
-    prior_sum = 0.0
+    # A document's rows of beta, over the live topics, and where each begins.
+    near, at_of = floats(most * padded(n_topics + 1)), np.empty(most, np.int64)
+    # The live topics, and what belongs to each of them, in their order; where some are left out,
+    # behind them what stands for these.
+    live, places = np.empty(n_topics, np.int32), np.empty(n_topics, np.int32)
+    place_of = np.empty(n_topics, np.int32)
+    prior, own = floats(n_topics), floats(n_topics + 1)
+    held, mass, extra = floats(n_topics), floats(n_topics), floats(n_topics)
+    theta, total = floats(padded(n_topics + 1)), floats(padded(n_topics + 1))
+    theta[:] = 0.0
+    of_live, pair_phi = floats(padded(n_topics + 1)), np.empty(n_topics)
+    prior_sum, most_alpha = 0.0, np.float32(0.0)
     for k in range(n_topics):
         prior_sum += rule.alpha[k]
+        most_alpha = max(most_alpha, rule.alpha[k])
+    prior_factor = np.exp(digamma(np.float64(most_alpha)))
     for d in range(first, last):
         words, n = rows[indptr[d] : indptr[d + 1]], counts[indptr[d] : indptr[d + 1]]
         row = gamma[d]
@@ -164,81 +141,111 @@ def settle_documents(first, last, indptr, rows, counts, topics, rule, stop, gamm
         if tokens == 0.0:
             continue
         limit = stop.tol * ((prior_sum + tokens) if stop.of_theta else n_topics)
-        # Some topic holds a K-th of the tokens.
-        least = NEGLIGIBLE * min(limit, tokens) / n_topics
-        few = min(FEW_TOKENS, FEW_OF_MEAN * tokens / n_topics)
         leaves_out = stop.tol > 0.0 and not rule.cvb0
-        n_live, width, wasted = n_topics, length, 0
-        # What is read in every step is worth a copy, side by side.
-        copied = not leaves_out
-        if copied:
-            _gather(topics.beta, length, words, live, near, at_of, width)
+        leaves_out = leaves_out and n_topics * prior_factor < PRIOR_SHARE * tokens
+        for j in range(n.shape[0] if leaves_out else 0):
+            leaves_out = leaves_out and topics.sums[words[j]] >= TINY
+        n_live, width, n_apart, wasted, outside = n_topics, length, 0, 0, 0.0
+        if not leaves_out:
+            _copy(words, topics, length, near, at_of)
         for step in range(stop.steps):
-            if rule.cvb0 and rule.power == 1.0:
-                theta[:n_live] = own[:n_live]
+            is_first, is_last = leaves_out and step == 0, step == stop.steps - 1
+            if is_first:
+                # phi uniform is theta uniform here.
+                theta[:n_live], by_logs = 1.0, False
+                _sum_first(words, n, topics, total[:width])
             else:
-                row_factors_into(own[:n_live], theta[:width], rule)
-            state = (row, own, live[:n_live])
-            if copied:
+                if rule.cvb0 and rule.power == 1.0:
+                    theta[:n_live] = own[:n_live]
+                else:
+                    row_factors_into(own[: n_live + n_apart], theta[:width], rule)
                 by_logs = _sum_pairs(
-                    words, n, near, at_of, width, theta, total, topics, rule, state,
-                    pair_phi, extra,
+                    words, n, near, at_of, width, theta, total, topics, rule,
+                    (row, own, live[:n_live]), pair_phi, extra,
                 )  # fmt: skip
-            else:
-                for j in range(n.shape[0]):
-                    at_of[j] = length * words[j]
-                by_logs = _sum_pairs(
-                    words, n, topics.beta, at_of, width, theta, total, topics, rule, state,
-                    pair_phi, extra,
-                )  # fmt: skip
-            change, n_left = 0.0, 0
             for i in range(n_live):
                 mass[i] = theta[i] * total[i]
-                if by_logs:
+            if n_apart > 0:
+                outside = np.float64(theta[n_live]) * total[n_live]
+            if by_logs:
+                for i in range(n_live):
                     mass[i] += extra[live[i]]
+                    extra[live[i]] = 0.0
+                outside += extra.sum()
+            change = np.float32(0.0)
+            for i in range(n_live):
                 new = prior[i] + mass[i]
                 change += abs(new - own[i])
                 own[i] = new
-                places[n_left] = i
-                n_left += mass[i] >= few or (mass[i] >= least and mass[i] > FALLING * held[i])
-            settled, next_to_last = change < limit, step >= stop.steps - 2
-            if n_live == n_topics and settled:
+            # What is outside may lie elsewhere than where `_spread` puts it.
+            if change + 2.0 * outside < limit:
                 break
-            if n_live < n_topics and (settled or next_to_last):
+            if n_apart > 0 and 4.0 * outside > limit and 2.0 * change < limit and not is_last:
+                # It rests, but for what is left out.
                 for i in range(n_live):
                     row[live[i]] = own[i]
                 for k in range(n_topics):
                     live[k], prior[k], own[k] = k, rule.alpha[k], row[k]
                     held[k] = own[k] - prior[k]
-                n_live, width, wasted, copied = n_topics, length, 0, False
+                n_live, width, n_apart, outside, leaves_out = n_topics, length, 0, 0.0, False
+                _copy(words, topics, length, near, at_of)
                 continue
-            if step >= RELAX_FROM and stop.tol > 0.0 and not (settled or next_to_last):
-                _relax(n_live, prior, held, mass, own)
+            if step >= RELAX_FROM and stop.tol > 0.0 and not is_last:
+                _relax(n_live, POWERS[(step - RELAX_FROM) % len(POWERS)], prior, held, mass, own)
+            if leaves_out and not is_last:
+                mean = tokens / n_topics
+                few = np.float32(min(FEW_TOKENS, FEW_OF_MEAN * mean))
+                # Some topic holds a K-th of the tokens.
+                least = np.float32(NEGLIGIBLE * min(limit, tokens) / n_topics)
+                if is_first and n_topics > MANY:
+                    few = least = np.float32(min(FIRST_TOKENS, FIRST_OF_MEAN * mean))
+                n_left = 0
+                for i in range(n_live):
+                    n_left += _stays(mass[i], held[i], few, least)
+                wasted += width - padded(n_left)
+                if is_first or wasted >= COPY * n_left:
+                    at = 0
+                    for i in range(n_live):
+                        row[live[i]] = prior[i]
+                        if _stays(mass[i], held[i], few, least):
+                            places[at] = i
+                            at += 1
+                    for i in range(n_left):
+                        at = places[i]
+                        live[i], prior[i], own[i] = live[at], prior[at], own[at]
+                        of_live[i] = topics.of_prior[live[i]]
+                    n_live, n_apart, wasted, width = n_left, 1, 0, padded(n_left + 1)
+                    own[n_live] = most_alpha
+                    for i in range(n_live, width):
+                        of_live[i] = 0.0
+                    chosen = places[:n_live]
+                    if is_first:
+                        _gather(words, topics, chosen, place_of, of_live, near, at_of)
+                    else:
+                        _narrow(words, topics, chosen, of_live, near, at_of)
             for i in range(n_live):
                 held[i] = own[i] - prior[i]
-            wasted += width - padded(n_left)
-            if leaves_out and wasted >= COPY * n_left and not next_to_last:
-                for i in range(n_live):
-                    row[live[i]] = prior[i]
-                for i in range(n_left):
-                    at = places[i]
-                    live[i], prior[i], own[i], held[i] = live[at], prior[at], own[at], held[at]
-                n_live, width, wasted, copied = n_left, padded(n_left), 0, True
-                _gather(topics.beta, length, words, live[:n_live], near, at_of, width)
         for i in range(n_live):
             row[live[i]] = own[i]
+        if outside > 0.0:
+            _spread(outside, live[:n_live], topics.of_prior, row)
+
+
+@register_jitable
+def _stays(mass, held, few, least):
+    """Whether a topic is not left out."""
+    return (mass >= few) | ((mass >= least) & (mass > FALLING * held))
 
 
 @kernel
-def _relax(n, prior, held, mass, own):
+def _relax(n, power, prior, held, mass, own):
     """Let what each of n topics holds go further than the step from `held` to `mass`; same sum."""
     before = after = np.float32(0.0)
     for i in range(n):
-        ratio = np.float32(1.0)
-        if held[i] > np.float32(0.0):
-            ratio = min(mass[i] / held[i], MOST_RATIO)
-        root = np.sqrt(ratio)
-        own[i] = mass[i] * root * np.sqrt(root)
+        # Of what holds nothing no ratio is known.
+        known = held[i] > np.float32(1e-30) and mass[i] > np.float32(1e-30)
+        further = power * (log2_32(mass[i]) - log2_32(held[i])) if known else np.float32(0.0)
+        own[i] = mass[i] * exp2_32(min(max(further, -MOST_LOG2), MOST_LOG2))
         before += mass[i]
         after += own[i]
     # In float64: what is held times a sum may be more than a float32 holds, in whatever order.
@@ -248,17 +255,110 @@ def _relax(n, prior, held, mass, own):
 
 
 @kernel
-def _gather(beta, length, words, live, near, at_of, width):
-    """Put the live topics of a document's rows of beta side by side, each row `width` long."""
-    n_live = live.shape[0]
+def _spread(tokens, live, of_prior, row):
+    """Give tokens to the topics that are not live, as by their E(alpha)."""
+    n_topics = row.shape[0]
+    everything = np.float64(0.0)
+    for k in range(n_topics):
+        everything += of_prior[k]
+    for i in range(live.shape[0]):
+        everything -= of_prior[live[i]]
+    at = 0
+    for k in range(n_topics):
+        if at < live.shape[0] and live[at] == k:
+            at += 1
+        elif everything > 0.0:
+            row[k] += tokens * of_prior[k] / everything
+
+
+@kernel
+def _sum_first(words, counts, topics, total):
+    """total = sum of n beta / beta.sum() over a document's words."""
+    begins, listed, values, numbers = topics.begins, topics.listed, topics.values, topics.topics
+    length = total.shape[0]
+    total[:] = 0.0
     for j in range(words.shape[0]):
-        source = beta[length * words[j] : length * (words[j] + 1)]
-        target = near[width * j : width * (j + 1)]
-        for i in range(n_live):
-            target[i] = source[live[i]]
-        for i in range(n_live, width):
-            target[i] = 0.0
+        word = words[j]
+        weight, at = counts[j] / topics.sums[word], begins[word]
+        if listed[word] == ALL:
+            mix_1(total, total, values, (at,), (weight,), length)
+        else:
+            for i in range(at, at + listed[word]):
+                total[unsigned(numbers[unsigned(i)])] += weight * values[unsigned(i)]
+
+
+@kernel
+def _copy(words, topics, length, near, at_of):
+    """Put a document's rows side by side."""
+    begins, listed, values, numbers = topics.begins, topics.listed, topics.values, topics.topics
+    for j in range(words.shape[0]):
+        word, target = words[j], length * j
+        source, n = begins[word], listed[word]
+        at_of[j] = target
+        if n == ALL:
+            for k in range(length):
+                near[unsigned(target + k)] = values[unsigned(source + k)]
+        else:
+            for k in range(length):
+                near[unsigned(target + k)] = 0.0
+            for i in range(source, source + n):
+                near[unsigned(target + numbers[unsigned(i)])] = values[unsigned(i)]
+
+
+@kernel
+def _gather(words, topics, chosen, place_of, of_live, near, at_of):
+    """Put the chosen topics of a document's rows side by side, and what stands for the others."""
+    begins, listed, values, numbers = topics.begins, topics.listed, topics.values, topics.topics
+    n, width = chosen.shape[0], padded(chosen.shape[0] + 1)
+    # Of what is not chosen all goes to the place behind, which is written afterwards.
+    place_of[:] = n
+    for i in range(n):
+        place_of[chosen[i]] = i
+    for j in range(words.shape[0]):
+        word, target = words[j], unsigned(width * j)
+        source = begins[word]
         at_of[j] = width * j
+        if listed[word] == ALL:
+            for i in range(n):
+                near[target + unsigned(i)] = values[unsigned(source + chosen[unsigned(i)])]
+            for i in range(n, width):
+                near[target + unsigned(i)] = 0.0
+        else:
+            for i in range(width):
+                near[target + unsigned(i)] = 0.0
+            for i in range(source, source + listed[word]):
+                place = place_of[unsigned(numbers[unsigned(i)])]
+                near[target + unsigned(place)] = values[unsigned(i)]
+        _set_apart(j, words, topics.apart, of_live, n, near, at_of)
+
+
+@kernel
+def _narrow(words, topics, chosen, of_live, near, at_of):
+    """Keep the chosen places of a document's rows, and what stands for all others."""
+    n, width = chosen.shape[0], padded(chosen.shape[0] + 1)
+    for j in range(words.shape[0]):
+        source, target = unsigned(at_of[j]), unsigned(width * j)
+        at_of[j] = width * j
+        for i in range(n):
+            near[target + unsigned(i)] = near[source + unsigned(chosen[unsigned(i)])]
+        for i in range(n, width):
+            near[target + unsigned(i)] = 0.0
+        _set_apart(j, words, topics.apart, of_live, n, near, at_of)
+
+
+@kernel(inline="always")
+def _set_apart(j, words, apart, of_live, n, near, at_of):
+    """After row j: write the place behind n topics of it and those before, by fours."""
+    width = padded(n + 1)
+    if j % 4 == 3:
+        at = (at_of[j - 3], at_of[j - 2], at_of[j - 1], at_of[j])
+        known = dot_4(of_live, near, at, width)
+        for i in range(4):
+            near[at[i] + n] = max(apart[words[j - 3 + i]] - known[i], np.float32(0.0))
+    elif j == words.shape[0] - 1:
+        for i in range(j - j % 4, j + 1):
+            (of_row,) = dot_1(of_live, near, (at_of[i],), width)
+            near[at_of[i] + n] = max(apart[words[i]] - of_row, np.float32(0.0))
 
 
 @kernel

@@ -27,7 +27,7 @@ from esvi_shm.compile import kernel
 from esvi_shm.families.lda.few import Few, make_few, word_factors_of
 from esvi_shm.families.lda.noise import add_noise
 from esvi_shm.special import digamma, exp_digamma_row, log, power_row
-from esvi_shm.vector import largest_of, padded, prefetch_row
+from esvi_shm.vector import aligned, largest_of, padded, prefetch_row
 
 #: Below this sum of products a pair is updated in the log domain. Factors are at most 1, and
 #: those left out are below 1e-19, so above it they change phi by less than K 1e-7.
@@ -108,28 +108,20 @@ def make_scratch(
         Whether some rule takes a pair's own share out.
     """
     length = padded(n_topics)
-    line = 64 // 4
-
-    def floats(n: int) -> np.ndarray:
-        # A vector that lies across two cache lines takes two loads.
-        raw = np.zeros(n + line, np.float32)
-        first = (-raw.ctypes.data // 4) % line
-        return raw[first : first + n]
-
     return Scratch(
-        floats(2 * length * max(most_words, 1)),
-        floats(length),
-        floats(length),
-        floats(most_pairs),
+        aligned(2 * length * max(most_words, 1)),
+        aligned(length),
+        aligned(length),
+        aligned(most_pairs),
         np.zeros(n_topics),
         beat,
         np.zeros(n_topics),
-        floats(length),
-        floats(length * most_words if leaves_out else 0),
-        floats(length),
-        floats(4 * length),
-        floats(length),
-        floats(length),
+        aligned(length),
+        aligned(length * most_words if leaves_out else 0),
+        aligned(length),
+        aligned(4 * length),
+        aligned(length),
+        aligned(length),
         np.zeros(n_topics),
         np.zeros((most_words, n_topics)),
         np.zeros(most_words, np.bool_),
