@@ -224,11 +224,21 @@ def test_rows_that_are_lists_are_as_good_as_whole_ones(monkeypatch, alpha):
 
 @pytest.mark.parametrize("n_topics", [1, 2, 44, unseen.MANY + 44])
 def test_a_vocabulary_of_one_word(n_topics):
-    """All topics are the same, but none has any of its word's factor left in float32."""
     lambda_ = np.full((1, n_topics), 0.01, np.float32)
     gamma = settle(lambda_, np.full(n_topics, 0.1), [[5], [300]], Stop(100, 1e-3, False))
     np.testing.assert_allclose(gamma[:, 0] - 0.1, np.array([5, 300]) / n_topics, rtol=1e-4)
     assert np.ptp(gamma, axis=1).max() < 1e-3
+
+
+def test_words_of_which_float32_knows_nothing():
+    """Topic 0 has no tokens: E(pi) of it is e**-100, beside which factors of others are 0."""
+    lambda_ = np.array([[0.005, 5, 3], [0.005, 5, 1]], np.float32)
+    alpha = np.full(3, 0.1)
+    topics = expected_topics(lambda_, lambda_.sum(axis=0), np.arange(2), make_rule(alpha, False))
+    assert topics.sums.max() < 1e-30
+    row = np.array([30, 50])
+    gamma = settle(lambda_, alpha, row[None], Stop(100, 1e-6, False))[0]
+    np.testing.assert_allclose(gamma, settled_gamma(lambda_, alpha, row, False), rtol=1e-3)
 
 
 @given(SEEDS, st.integers(2, 70), st.integers(1, 150), st.booleans())
