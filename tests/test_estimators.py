@@ -168,7 +168,8 @@ def test_transform_runs_on_the_workers_that_were_asked_for(monkeypatch):
     lda.transform(MATRIX)
     lda.set_params(n_workers=3).transform(MATRIX)
     lda.set_params(n_workers=None).transform(MATRIX)
-    assert asked == [1, 3, None]
+    # For the words, then for the documents.
+    assert asked == [1, 1, 3, 3, None, None]
 
 
 def test_words_with_names_are_matched_by_them():

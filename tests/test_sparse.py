@@ -97,11 +97,6 @@ def test_pairs(n_topics, share):
     np.testing.assert_allclose(total, 1 + spread[used].ravel(), rtol=1e-5)
 
 
-def test_aligned():
-    values = sparse.aligned(5)
-    assert values.shape == (5,) and values.ctypes.data % 64 == 0 and not values.any()
-
-
 @pytest.mark.parametrize("bits", [1, 6, -1, -(2**63), 2**62 + 8])
 def test_single_numbers(bits):
     set_ = [b for b in range(64) if bits >> b & 1]

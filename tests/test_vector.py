@@ -167,3 +167,9 @@ def test_settling_a_row(n_topics, frozen):
         close = np.isclose(got_lambda, wanted, rtol=1e-6)
         same = np.isclose(got_lambda, np.maximum(lambda_, prior), rtol=1e-6)
         assert (close | (~touched & same)).all()
+
+
+@pytest.mark.parametrize("n", [0, 1, 5, 10_000])
+def test_aligned(n):
+    values = vector.aligned(n)
+    assert values.shape == (n,) and values.ctypes.data % 64 == 0 and not values.any()

@@ -8,12 +8,24 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.special import logsumexp, psi
 
+from esvi_shm.compile import kernel
 from esvi_shm.families.lda import unseen
-from esvi_shm.families.lda.beta import ALL, expected_topics, frozen, given_topics
+from esvi_shm.families.lda.beta import ALL, expected_topics, floats, frozen, given_topics
 from esvi_shm.families.lda.unseen import Stop, make_rule, settle_documents
 from tests.corpus.strategies import matrices
 
 SEEDS = st.integers(0, 2**32 - 1)
+
+
+@kernel(allocates=True)
+def begins_at(n):
+    """The address of `floats`."""
+    return floats(n).ctypes.data
+
+
+@pytest.mark.parametrize("n", [1, 5, 10_000])
+def test_floats_begin_with_a_line(n):
+    assert begins_at(n) % 64 == 0
 
 
 def settle(lambda_, alpha, matrix, stop, cvb0=False):
