@@ -215,13 +215,14 @@ class FittedModel:
             )  # fmt: skip
         last_inference, power = self._last_rule()
         gamma = metrics.infer_gamma(
-            self.lambda_,
+            self.parameters.lambda_rows,
             self.alpha,
             documents,
             steps,
             tol,
             inference=inference or last_inference,
             power=power if inference in (None, last_inference) else 1.0,
+            word_ids=self.parameters.word_ids,
             n_workers=n_workers,
         )
         return metrics.mean_of(gamma)

@@ -33,6 +33,7 @@ def infer_gamma(
     *,
     inference: str = "vb",
     power: float = 1.0,
+    word_ids: np.ndarray | None = None,
     n_workers: int | None = None,
 ) -> np.ndarray:
     """gamma of unseen documents by variational inference, as by scikit-learn's `transform`.
@@ -59,6 +60,8 @@ def infer_gamma(
         "vb": E(x) = exp(digamma(x)); "cvb0": E(x) = x.
     power : float
         Of all factors, where the fit has tempered them to its end; greater than 0, at most 1.
+    word_ids : int array, shape (V,), or None
+        The word of each row of lambda, each word once; None: row v is word v.
     n_workers : int or None
         Threads; None: one for each core. Their number does not change the result.
 
@@ -97,12 +100,17 @@ def infer_gamma(
     words = np.flatnonzero(in_use)
     row_of = np.zeros(corpus.n_words, np.int32)
     row_of[words] = np.arange(len(words), dtype=np.int32)
+    rows = words
+    if word_ids is not None:
+        if not np.array_equal(np.sort(word_ids), np.arange(corpus.n_words)):
+            raise ParameterError("word_ids", "must be each word's number once", word_ids)
+        rows = np.argsort(word_ids)[words]
     lambda_, pi = beta.frozen(lambda_, np.float32), np.empty(len(rule.alpha))
-    beta.sum_columns(lambda_, pi)
-    if not np.isfinite(pi).all() or not lambda_.min() > 0:
+    is_positive = beta.sum_columns(lambda_, pi)
+    if not (is_positive and np.isfinite(pi).all()):  # a nan makes the sum one
         raise ParameterError("lambda_", "must be finite and greater than 0", lambda_.min())
     topics = beta.expected_topics(
-        lambda_, pi, words, rule, lambda work, ends: for_documents(work, ends, n_workers)
+        lambda_, pi, rows, rule, lambda work, ends: for_documents(work, ends, n_workers)
     )
     return _settle(corpus, row_of[corpus.indices], topics, rule, stop, n_workers)
 

@@ -10,7 +10,14 @@ from scipy.special import logsumexp, psi
 
 from esvi_shm.compile import kernel
 from esvi_shm.families.lda import unseen
-from esvi_shm.families.lda.beta import ALL, expected_topics, floats, frozen, given_topics
+from esvi_shm.families.lda.beta import (
+    ALL,
+    expected_topics,
+    floats,
+    frozen,
+    given_topics,
+    sum_columns,
+)
 from esvi_shm.families.lda.unseen import Stop, make_rule, settle_documents
 from tests.corpus.strategies import matrices
 
@@ -399,3 +406,14 @@ def test_counts_of_any_size_that_a_corpus_takes_give_numbers(cvb0, n_topics):
             gamma = settle(lambda_, alpha, np.full((1, 12), count), Stop(steps, 1e-3, False), cvb0)
             tokens = gamma.sum(dtype=np.float64)
             assert tokens == pytest.approx(12 * count, rel=1e-4), (count, steps)
+
+
+@given(SEEDS, st.integers(1, 11), st.integers(1, 70))
+def test_columns_are_summed_and_looked_at(seed, n_words, n_topics):
+    rng = np.random.default_rng(seed)
+    lambda_ = rng.gamma(0.3, 1e3, (n_words, n_topics)).astype(np.float32) + np.float32(1e-30)
+    pi = np.full(n_topics, np.nan)
+    assert sum_columns(lambda_, pi)
+    np.testing.assert_allclose(pi, lambda_.sum(axis=0, dtype=np.float64), rtol=1e-14)
+    lambda_[rng.integers(n_words), rng.integers(n_topics)] = rng.choice([0, -0.0, -1, -np.inf])
+    assert not sum_columns(lambda_, pi)
