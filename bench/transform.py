@@ -26,7 +26,8 @@ from esvi_shm.runtime import engine
 
 HELD_OUT = 0.2
 STEPS, TOL = 100, 1e-3
-TARGET = 4.0
+#: Times sooner; with `MANY` topics and more.
+TARGET, TARGET_MANY, MANY = 4.0, 20.0, 1024
 
 Transform = Callable[[], np.ndarray]
 
@@ -159,7 +160,7 @@ def main(arguments: list[str] | None = None) -> None:
             print(
                 f"{named(n)}: esvi_shm {common.median(ours):.4f} s, scikit-learn "
                 f"{common.median(theirs):.4f} s, {ratio:.1f} times; "
-                f"{common.verdict(ratio, TARGET)}",
+                f"{common.verdict(ratio, TARGET_MANY if options.topics >= MANY else TARGET)}",
                 flush=True,
             )
         found = compare(model, held_out, options)
