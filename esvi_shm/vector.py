@@ -49,9 +49,16 @@ def aligned(n: int) -> np.ndarray:
     >>> aligned(3).ctypes.data % 64, aligned(3).tolist()
     (0, [0.0, 0.0, 0.0])
     """
-    line = 64 // 4
-    raw = np.zeros(n + line, np.float32)
-    first = (-raw.ctypes.data // 4) % line
+    raw = np.zeros(n + LANES, np.float32)
+    first = -(raw.ctypes.data // 4) % LANES
+    return raw[first : first + n]
+
+
+@register_jitable
+def floats(n: int) -> np.ndarray:
+    """The same in kernels, but not zeros: not written yet."""
+    raw = np.empty(n + LANES, np.float32)
+    first = -(raw.ctypes.data // 4) % LANES
     return raw[first : first + n]
 
 

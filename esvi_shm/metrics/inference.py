@@ -40,10 +40,10 @@ def infer_gamma(
 
     phi_dvk proportional to E(gamma_dk) E(lambda_vk) / E(pi_k), gamma_d = alpha + sum_v n_dv phi_dv,
     pi being the column sums of lambda, from phi uniform, until the mean change of a document's
-    gamma is below `tol` in a step over all topics. On the way steps go further than they say, and
-    topics that hold next to nothing are left out: of these only the sum is known, and put where
-    the prior has it (with `tol` 0 all steps are plain, over all topics). Under vb a document may
-    have several fixed points; over many documents the bound is that of plain steps, or better.
+    gamma is below `tol` in a step. On the way steps go further than they say, and topics that hold
+    little are left out: of these only the sum is known, which counts for the change, and is put
+    where the prior has it (with `tol` 0 all steps are plain, over all topics). Under vb a document
+    may have several fixed points; over many documents the bound is that of plain steps, or better.
 
     Parameters
     ----------
@@ -102,9 +102,10 @@ def infer_gamma(
     row_of[words] = np.arange(len(words), dtype=np.int32)
     rows = words
     if word_ids is not None:
-        if not np.array_equal(np.sort(word_ids), np.arange(corpus.n_words)):
+        row_of_word = np.argsort(word_ids)
+        if not np.array_equal(word_ids[row_of_word], np.arange(corpus.n_words)):
             raise ParameterError("word_ids", "must be each word's number once", word_ids)
-        rows = np.argsort(word_ids)[words]
+        rows = row_of_word[words]
     lambda_, pi = beta.frozen(lambda_, np.float32), np.empty(len(rule.alpha))
     is_positive = beta.sum_columns(lambda_, pi)
     if not (is_positive and np.isfinite(pi).all()):  # a nan makes the sum one

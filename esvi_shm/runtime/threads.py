@@ -37,7 +37,8 @@ def for_documents(
     work : callable
         Safe to run on several threads at once for different documents.
     indptr : int64 array, shape (D + 1,)
-        Row offsets of the documents, as pairs are the work; or what else it takes, summed up.
+        Row offsets of the documents, as pairs are the work; or what else it takes, summed up, of
+        what else is to be worked on: words have ranges as documents have.
     n_workers : int or None
         Threads at most; None: one for each core that this process may use.
 

@@ -9,13 +9,12 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
-from numba.extending import register_jitable
 
 from esvi_shm.compile import kernel
 from esvi_shm.families.lda.update import Rule, row_factors_into
 from esvi_shm.sparse import above_into, bits_into
 from esvi_shm.special import digamma, log
-from esvi_shm.vector import LANES, aligned, largest_of, padded
+from esvi_shm.vector import aligned, floats, largest_of, padded
 
 #: Under vb E of up to `LITTLE` is 0 beside E of `SOMETHING`, as `exp_digamma_row` has it.
 LITTLE, SOMETHING = np.float32(0.02), np.float32(0.5)
@@ -30,16 +29,17 @@ class Topics(NamedTuple):
     """What documents need of the topics: a row of beta for each of U words.
 
     Row u begins at `begins[u]` of `values`: padded(K) numbers, zeros beyond K, or, where most of
-    them would be 0, only the `listed[u]` others, whose topics stand at the same places of `topics`.
+    them would be 0, only the `listed[u]` others; whose topics stand from `numbered[u]` on.
     Arrays are as `frozen` returns them.
     """
 
     begins: np.ndarray  # int64 (U,)
     listed: np.ndarray  # int32 (U,): how many are listed; ALL where the row is whole
     values: np.ndarray  # float32
+    numbered: np.ndarray  # int64 (U,): where its topics begin in `topics`, if it is a list
     topics: np.ndarray  # int32, ascending in a row
     words: np.ndarray  # int64 (U,): the row of lambda_ behind each row of beta
-    # Without elements where beta was given:
+    # All empty where beta was given:
     sums: np.ndarray  # float32 (U,): of the rows
     apart: np.ndarray  # float32 (U,): of_prior @ row
     of_prior: np.ndarray  # float32 (padded(K),): E(alpha), relative: 1 at the largest
@@ -54,14 +54,6 @@ def frozen(array: np.ndarray, dtype: type) -> np.ndarray:
     return view
 
 
-@register_jitable
-def floats(n):
-    """As `vector.aligned`, in kernels, and not written yet."""
-    raw = np.empty(n + LANES, np.float32)
-    first = (-(raw.ctypes.data // 4)) % LANES
-    return raw[first : first + n]
-
-
 def given_topics(beta: np.ndarray) -> Topics:
     """Point topics, float32 (V, padded(K)); row v is word v."""
     n_words, length = beta.shape
@@ -70,6 +62,7 @@ def given_topics(beta: np.ndarray) -> Topics:
         begins=frozen(length * np.arange(n_words), np.int64),
         listed=frozen(np.full(n_words, ALL), np.int32),
         values=frozen(beta, np.float32).reshape(-1),
+        numbered=frozen(np.zeros(n_words), np.int64),
         topics=frozen(np.zeros(0), np.int32),
         words=frozen(np.arange(n_words), np.int64),
         sums=nothing,
@@ -94,33 +87,39 @@ def expected_topics(
     """
     n_words, length = len(words), padded(len(pi))
     held, numbers = frozen(lambda_, np.float32), frozen(words, np.int64)
-    begins, listed = np.empty(n_words, np.int64), np.empty(n_words, np.int32)
+    begins, numbered = np.empty(n_words, np.int64), np.empty(n_words, np.int64)
+    listed = np.empty(n_words, np.int32)
     sums, apart = np.empty(n_words, np.float32), np.empty(n_words, np.float32)
     of_prior, factor, log_topic = aligned(length), aligned(length), np.empty(len(pi))
     _expect_topics(frozen(pi, np.float64), rule, of_prior, factor, log_topic)
-    parts: dict[int, tuple[int, np.ndarray, np.ndarray]] = {}
+    parts: dict[tuple[int, int], tuple[np.ndarray, np.ndarray]] = {}
 
     def expect(first: int, last: int) -> None:
-        found = _expect_words(
-            first, last, held, numbers, rule, of_prior, factor, begins, listed, sums, apart
-        )
-        parts[first] = (last, *found)
+        parts[first, last] = _expect_words(
+            first, last, held, numbers, rule, of_prior, factor,
+            begins, listed, numbered, sums, apart,
+        )  # fmt: skip
 
     if spread is None:
         expect(0, n_words)
     else:
         spread(expect, length * np.arange(n_words + 1))
-    n_values = sum(len(values) for _, values, _ in parts.values())
-    all_values, all_topics, end = aligned(n_values), np.empty(n_values, np.int32), 0
-    for first, (last, values, topics) in parts.items():
+    lengths = [(len(values), len(topics)) for values, topics in parts.values()]
+    n_values, n_topics = (sum(column) for column in zip(*lengths, strict=True))
+    all_values, all_topics = aligned(n_values), np.empty(n_topics, np.int32)
+    end = end_topics = 0
+    for first, last in list(parts):
+        values, topics = parts.pop((first, last))
         begins[first:last] += end
+        numbered[first:last] += end_topics
         all_values[end : end + len(values)] = values
-        all_topics[end : end + len(values)] = topics
-        end += len(values)
+        all_topics[end_topics : end_topics + len(topics)] = topics
+        end, end_topics = end + len(values), end_topics + len(topics)
     return Topics(
         begins=frozen(begins, np.int64),
         listed=frozen(listed, np.int32),
         values=frozen(all_values, np.float32),
+        numbered=frozen(numbered, np.int64),
         topics=frozen(all_topics, np.int32),
         words=numbers,
         sums=frozen(sums, np.float32),
@@ -148,14 +147,17 @@ def _expect_topics(pi, rule, of_prior, factor, log_topic):
 
 
 @kernel(allocates=True)
-def _expect_words(first, last, lambda_, words, rule, of_prior, factor, begins, listed, sums, apart):
-    """Rows of words first..last-1; returns `values` and `topics` of these, whole lines of them."""
+def _expect_words(
+    first, last, lambda_, words, rule, of_prior, factor, begins, listed, numbered, sums, apart
+):
+    """Rows of words first..last-1; returns `values`, whole lines of them, and `topics` of these."""
     n_topics, length = lambda_.shape[1], factor.shape[0]
     zeros, x, expected = floats(n_topics), floats(length), floats(length)
     zeros[:] = 0.0
     bits, numbers = np.empty((1, -(-n_topics // 64)), np.int64), np.empty(length + 4, np.int32)
     n = (last - first) * length
-    values, topics, end = floats(n), np.empty(n, np.int32), 0
+    values, topics = floats(n), np.empty(n // SPARSE, np.int32)
+    end = end_topics = 0
     for i in range(first, last):
         row = lambda_[words[i]]
         least = np.float32(0.0)
@@ -170,18 +172,22 @@ def _expect_words(first, last, lambda_, words, rule, of_prior, factor, begins, l
         if not is_list:
             end = padded(end)
             values[end : end + length] = 0.0
-        begins[i], listed[i] = end, n if is_list else ALL
+        begins[i], listed[i], numbered[i] = end, n if is_list else ALL, end_topics
         sums[i] = apart[i] = np.float32(0.0)
         for j in range(n):
             k = numbers[j]
             value = expected[j] * factor[k]
             sums[i] += value
             apart[i] += value * of_prior[k]
-            at = end + (j if is_list else k)
-            values[at], topics[at] = value, k
-        end += n if is_list else length
-    end = padded(end)
-    return values[:end].copy(), topics[:end].copy()
+            if is_list:
+                values[end + j], topics[end_topics + j] = value, k
+            else:
+                values[end + k] = value
+        if is_list:
+            end, end_topics = end + n, end_topics + n
+        else:
+            end += length
+    return values[: padded(end)].copy(), topics[:end_topics].copy()
 
 
 @kernel
@@ -197,6 +203,7 @@ def sum_columns(lambda_, pi):
         a, b, c, d = lambda_[v], lambda_[v + 1], lambda_[v + 2], lambda_[v + 3]
         for k in range(pi.shape[0]):
             pi[k] += (np.float64(a[k]) + b[k]) + (np.float64(c[k]) + d[k])
+            # Not of a nan, which makes the sum one.
             wrong += (a[k] <= 0.0) | (b[k] <= 0.0) | (c[k] <= 0.0) | (d[k] <= 0.0)
     for v in range(n_words - n_words % 4, n_words):
         for k in range(pi.shape[0]):

@@ -11,7 +11,8 @@ topics underflows under vb is done in the log domain. Under cvb0 gamma is at lea
 a word that no topic knows can have such a sum, and it says nothing of theta.
 
 Under vb most topics soon hold next to nothing of a document. Those are left out of its steps: the
-first step is over all topics, and the others over those that hold something then, fewer and fewer.
+first step is over all topics, the others over fewer and fewer: of many topics only over those that
+hold more than most after the first, and then without those that fall to next to nothing.
 A topic that is left out has gamma = alpha, so that of all that are left out one number a word says
 what they take of it, sum_k E(alpha_k) beta_vk. It stands in their place as one more column: each
 step is exact for such a gamma, and knows how many tokens a step over all topics would give them.
@@ -32,11 +33,11 @@ import numpy as np
 from numba.extending import register_jitable
 
 from esvi_shm.compile import kernel
-from esvi_shm.families.lda.beta import ALL, floats, frozen
+from esvi_shm.families.lda.beta import ALL, frozen
 from esvi_shm.families.lda.exclusion import NONE
 from esvi_shm.families.lda.update import TINY, Rule, phi_by_logs_into, row_factors_into
 from esvi_shm.special import digamma, exp2_32, log2_32
-from esvi_shm.vector import dot_1, dot_4, mix_1, mix_4, padded, unsigned
+from esvi_shm.vector import dot_1, dot_4, floats, mix_1, mix_4, padded, unsigned
 
 #: Under cvb0 a word whose probability is below this in a document says nothing of theta.
 NOTHING = np.float32(1e-25)
@@ -122,10 +123,11 @@ def settle_documents(first, last, indptr, rows, counts, topics, rule, stop, gamm
     theta, total = floats(padded(n_topics + 1)), floats(padded(n_topics + 1))
     theta[:] = 0.0
     of_live, pair_phi = floats(padded(n_topics + 1)), np.empty(n_topics)
-    prior_sum, most_alpha = 0.0, np.float32(0.0)
+    prior_sum, most_alpha, is_even = 0.0, np.float32(0.0), True
     for k in range(n_topics):
         prior_sum += rule.alpha[k]
         most_alpha = max(most_alpha, rule.alpha[k])
+        is_even = is_even and rule.alpha[k] == rule.alpha[0]
     prior_factor = np.exp(digamma(np.float64(most_alpha)))
     for d in range(first, last):
         words, n = rows[indptr[d] : indptr[d + 1]], counts[indptr[d] : indptr[d + 1]]
@@ -141,17 +143,20 @@ def settle_documents(first, last, indptr, rows, counts, topics, rule, stop, gamm
         if tokens == 0.0:
             continue
         limit = stop.tol * ((prior_sum + tokens) if stop.of_theta else n_topics)
-        leaves_out = stop.tol > 0.0 and not rule.cvb0
+        leaves_out = stop.tol > 0.0 and not rule.cvb0 and rule.power == 1.0
         leaves_out = leaves_out and n_topics * prior_factor < PRIOR_SHARE * tokens
-        for j in range(n.shape[0] if leaves_out else 0):
-            leaves_out = leaves_out and topics.sums[words[j]] >= TINY
-        n_live, width, n_apart, wasted, outside = n_topics, length, 0, 0, 0.0
-        if not leaves_out:
+        # Then all E(gamma) are the same at first, and the sums of rows known.
+        starts_even = leaves_out and is_even
+        for j in range(n.shape[0] if starts_even else 0):
+            starts_even = starts_even and topics.sums[words[j]] >= TINY
+        if not starts_even:
             _copy(words, topics, length, near, at_of)
+        # How long near's rows are; whether there is a column for what is left out; what a step
+        # gives to that; what the steps since the last copy have taken over topics to leave out.
+        n_live, width, n_apart, outside, wasted = n_topics, length, 0, 0.0, 0
         for step in range(stop.steps):
-            is_first, is_last = leaves_out and step == 0, step == stop.steps - 1
-            if is_first:
-                # phi uniform is theta uniform here.
+            is_last = step == stop.steps - 1
+            if step == 0 and starts_even:
                 theta[:n_live], by_logs = 1.0, False
                 _sum_first(words, n, topics, total[:width])
             else:
@@ -177,11 +182,11 @@ def settle_documents(first, last, indptr, rows, counts, topics, rule, stop, gamm
                 new = prior[i] + mass[i]
                 change += abs(new - own[i])
                 own[i] = new
-            # What is outside may lie elsewhere than where `_spread` puts it.
+            # Twice: what is outside may lie elsewhere than where `_spread` puts it.
             if change + 2.0 * outside < limit:
                 break
-            if n_apart > 0 and 4.0 * outside > limit and 2.0 * change < limit and not is_last:
-                # It rests, but for what is left out.
+            # Where the live topics rest and those left out would get more, on with all.
+            if 4.0 * outside > limit and 2.0 * change < limit and not is_last:
                 for i in range(n_live):
                     row[live[i]] = own[i]
                 for k in range(n_topics):
@@ -197,29 +202,29 @@ def settle_documents(first, last, indptr, rows, counts, topics, rule, stop, gamm
                 few = np.float32(min(FEW_TOKENS, FEW_OF_MEAN * mean))
                 # Some topic holds a K-th of the tokens.
                 least = np.float32(NEGLIGIBLE * min(limit, tokens) / n_topics)
-                if is_first and n_topics > MANY:
+                if step == 0 and n_topics > MANY:
                     few = least = np.float32(min(FIRST_TOKENS, FIRST_OF_MEAN * mean))
                 n_left = 0
                 for i in range(n_live):
                     n_left += _stays(mass[i], held[i], few, least)
-                wasted += width - padded(n_left)
-                if is_first or wasted >= COPY * n_left:
-                    at = 0
+                wasted += width - padded(n_left + 1)
+                if step == 0 or wasted >= COPY * n_left:
+                    n_chosen = 0
                     for i in range(n_live):
                         row[live[i]] = prior[i]
                         if _stays(mass[i], held[i], few, least):
-                            places[at] = i
-                            at += 1
+                            places[n_chosen] = i
+                            n_chosen += 1
                     for i in range(n_left):
-                        at = places[i]
-                        live[i], prior[i], own[i] = live[at], prior[at], own[at]
+                        place = places[i]
+                        live[i], prior[i], own[i] = live[place], prior[place], own[place]
                         of_live[i] = topics.of_prior[live[i]]
                     n_live, n_apart, wasted, width = n_left, 1, 0, padded(n_left + 1)
                     own[n_live] = most_alpha
                     for i in range(n_live, width):
                         of_live[i] = 0.0
                     chosen = places[:n_live]
-                    if is_first:
+                    if step == 0:
                         _gather(words, topics, chosen, place_of, of_live, near, at_of)
                     else:
                         _narrow(words, topics, chosen, of_live, near, at_of)
@@ -249,26 +254,27 @@ def _relax(n, power, prior, held, mass, own):
         before += mass[i]
         after += own[i]
     # In float64: what is held times a sum may be more than a float32 holds, in whatever order.
-    scale = np.float64(before) / np.float64(after)
+    scale = np.float64(before) / np.float64(after) if after > 0.0 else 1.0
     for i in range(n):
         own[i] = prior[i] + own[i] * scale
 
 
 @kernel
 def _spread(tokens, live, of_prior, row):
-    """Give tokens to the topics that are not live, as by their E(alpha)."""
+    """Give tokens to the topics that are not live, as by their E(alpha); evenly if that is 0."""
     n_topics = row.shape[0]
-    everything = np.float64(0.0)
-    for k in range(n_topics):
-        everything += of_prior[k]
-    for i in range(live.shape[0]):
-        everything -= of_prior[live[i]]
-    at = 0
+    everything, at = 0.0, 0
     for k in range(n_topics):
         if at < live.shape[0] and live[at] == k:
             at += 1
-        elif everything > 0.0:
-            row[k] += tokens * of_prior[k] / everything
+        else:
+            everything += of_prior[k]
+    n_out, at = n_topics - live.shape[0], 0
+    for k in range(n_topics):
+        if at < live.shape[0] and live[at] == k:
+            at += 1
+        else:
+            row[k] += tokens * (of_prior[k] / everything if everything > 0.0 else 1.0 / n_out)
 
 
 @kernel
@@ -283,8 +289,10 @@ def _sum_first(words, counts, topics, total):
         if listed[word] == ALL:
             mix_1(total, total, values, (at,), (weight,), length)
         else:
-            for i in range(at, at + listed[word]):
-                total[unsigned(numbers[unsigned(i)])] += weight * values[unsigned(i)]
+            of_topic = topics.numbered[word]
+            for i in range(listed[word]):
+                k = numbers[unsigned(of_topic + i)]
+                total[unsigned(k)] += weight * values[unsigned(at + i)]
 
 
 @kernel
@@ -301,8 +309,10 @@ def _copy(words, topics, length, near, at_of):
         else:
             for k in range(length):
                 near[unsigned(target + k)] = 0.0
-            for i in range(source, source + n):
-                near[unsigned(target + numbers[unsigned(i)])] = values[unsigned(i)]
+            of_topic = topics.numbered[word]
+            for i in range(n):
+                k = numbers[unsigned(of_topic + i)]
+                near[unsigned(target + k)] = values[unsigned(source + i)]
 
 
 @kernel
@@ -326,9 +336,10 @@ def _gather(words, topics, chosen, place_of, of_live, near, at_of):
         else:
             for i in range(width):
                 near[target + unsigned(i)] = 0.0
-            for i in range(source, source + listed[word]):
-                place = place_of[unsigned(numbers[unsigned(i)])]
-                near[target + unsigned(place)] = values[unsigned(i)]
+            of_topic = topics.numbered[word]
+            for i in range(listed[word]):
+                place = place_of[unsigned(numbers[unsigned(of_topic + i)])]
+                near[target + unsigned(place)] = values[unsigned(source + i)]
         _set_apart(j, words, topics.apart, of_live, n, near, at_of)
 
 

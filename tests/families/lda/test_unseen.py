@@ -12,13 +12,14 @@ from esvi_shm.compile import kernel
 from esvi_shm.families.lda import unseen
 from esvi_shm.families.lda.beta import (
     ALL,
+    SPARSE,
     expected_topics,
-    floats,
     frozen,
     given_topics,
     sum_columns,
 )
 from esvi_shm.families.lda.unseen import Stop, make_rule, settle_documents
+from esvi_shm.vector import floats
 from tests.corpus.strategies import matrices
 
 SEEDS = st.integers(0, 2**32 - 1)
@@ -35,17 +36,26 @@ def test_floats_begin_with_a_line(n):
     assert begins_at(n) % 64 == 0
 
 
-def settle(lambda_, alpha, matrix, stop, cvb0=False):
-    """The kernel on a dense matrix, float32 (D, K)."""
+def csr_of(matrix):
+    """A dense matrix as the kernel reads documents."""
     matrix = np.asarray(matrix, np.float32)
-    rule = make_rule(alpha, cvb0)
-    pi = lambda_.sum(axis=0, dtype=np.float64)
-    topics = expected_topics(lambda_, pi, np.arange(len(lambda_)), rule)
     indptr = np.concatenate([[0], np.cumsum((matrix > 0).sum(axis=1))])
     rows, counts = np.nonzero(matrix)[1], matrix[matrix > 0]
-    csr = frozen(indptr, np.int64), frozen(rows, np.int32), frozen(counts, np.float32)
+    return frozen(indptr, np.int64), frozen(rows, np.int32), frozen(counts, np.float32)
+
+
+def topics_of(lambda_, alpha, cvb0=False, power=1.0):
+    """All words' rows."""
+    pi, words = lambda_.sum(axis=0, dtype=np.float64), np.arange(len(lambda_))
+    return expected_topics(lambda_, pi, words, make_rule(alpha, cvb0, power))
+
+
+def settle(lambda_, alpha, matrix, stop, cvb0=False, power=1.0, topics=None):
+    """The kernel on a dense matrix, float32 (D, K)."""
+    rule = make_rule(alpha, cvb0, power)
+    topics = topics or topics_of(lambda_, alpha, cvb0, power)
     gamma = np.full((len(matrix), len(alpha)), np.nan, np.float32)
-    settle_documents(0, len(matrix), *csr, topics, rule, stop, gamma)
+    settle_documents(0, len(matrix), *csr_of(matrix), topics, rule, stop, gamma)
     return gamma
 
 
@@ -217,14 +227,12 @@ def test_a_word_of_a_topic_that_is_left_out_brings_the_topic_back():
 
 
 @pytest.mark.parametrize("alpha", [0.01, 0.1, 0.6])
-def test_rows_that_are_lists_are_as_good_as_whole_ones(monkeypatch, alpha):
+def test_rows_that_are_lists_are_as_good_as_whole_ones(alpha):
     lambda_, _, matrix = sparse_case(5, 130)
-    prior = np.full(130, alpha)
-    found = settle(lambda_, prior, matrix, Stop(200, 1e-4, False))
-    pi = lambda_.sum(axis=0, dtype=np.float64)
-    topics = expected_topics(lambda_, pi, np.arange(300), make_rule(prior, False))
+    prior, stop = np.full(130, alpha), Stop(200, 1e-4, False)
+    topics = topics_of(lambda_, prior)
     assert 0 < (topics.listed == ALL).sum() < 300
-    beta = np.exp(psi(lambda_.astype(np.float64)) - psi(pi))
+    beta = np.exp(psi(lambda_.astype(np.float64)) - psi(lambda_.sum(axis=0, dtype=np.float64)))
     whole = topics._replace(
         begins=frozen(144 * np.arange(300), np.int64),
         listed=frozen(np.full(300, ALL), np.int32),
@@ -232,13 +240,49 @@ def test_rows_that_are_lists_are_as_good_as_whole_ones(monkeypatch, alpha):
         sums=frozen(beta.sum(axis=1), np.float32),
         apart=frozen(beta.sum(axis=1), np.float32),
     )
-    rows, counts = np.nonzero(matrix)[1], matrix[matrix > 0]
-    indptr = np.concatenate([[0], np.cumsum((matrix > 0).sum(axis=1))])
-    csr = frozen(indptr, np.int64), frozen(rows, np.int32), frozen(counts, np.float32)
-    gamma = np.empty_like(found)
-    rule = make_rule(prior, False)
-    settle_documents(0, len(matrix), *csr, whole, rule, Stop(200, 1e-4, False), gamma)
-    np.testing.assert_allclose(gamma, found, rtol=1e-3, atol=1e-3)
+    gamma = settle(lambda_, prior, matrix, stop, topics=whole)
+    np.testing.assert_allclose(gamma, settle(lambda_, prior, matrix, stop), rtol=1e-3, atol=1e-3)
+
+
+def test_documents_begin_from_phi_uniform_whatever_the_priors():
+    """Words that are the same in all topics: the prior alone decides, and a step tells so."""
+    lambda_, alpha = np.ones((3, 4), np.float32), np.array([0.5, 0.1, 0.1, 0.1])
+    row = np.array([40, 30, 30])
+    found = settle(lambda_, alpha, row[None], Stop(100, 1e-3, False))[0]
+    np.testing.assert_allclose(found, [100.5, 0.1, 0.1, 0.1], atol=0.01)
+    lambda_, alpha, matrix = sparse_case(1)
+    alpha = np.random.default_rng(0).uniform(0.05, 0.2, len(alpha))
+    for steps in (1, 2, 4):
+        found = settle(lambda_, alpha, matrix, Stop(steps, 1e-4, False))
+        plain = settle(lambda_, alpha, matrix, Stop(steps, 0.0, False))
+        assert np.abs(found - plain).max() < 0.3
+        if steps == 1:
+            np.testing.assert_allclose(found, plain, rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("tokens", [0.2, 0.005])
+@pytest.mark.parametrize("steps", [2, 3, 100])
+def test_no_token_is_lost_where_priors_leave_nothing_of_topics(steps, tokens):
+    """E(0.024) is e**-43 beside E(1): what is left out has no share by it, and goes by the logs."""
+    lambda_ = np.full((20, 40), 0.01, np.float32)
+    lambda_[:19, 0], lambda_[19, 5] = 30.0, 5.0
+    lambda_[:19, 1:] += 0.02
+    alpha = np.where(np.arange(40) == 0, 1.0, 0.024)
+    row = np.full(20, 50.0)
+    row[19] = tokens
+    found = settle(lambda_, alpha, row[None], Stop(steps, 1e-3, False))[0].astype(np.float64)
+    assert found.sum() == pytest.approx(alpha.sum() + row.sum(), abs=4e-4)
+
+
+@pytest.mark.parametrize("power", [0.5, 0.9])
+def test_tempered_topics(power):
+    lambda_, alpha, matrix = sparse_case(2)
+    found = settle(lambda_, alpha, matrix, Stop(3000, 1e-5, False), power=power)
+    pi = lambda_.sum(axis=0, dtype=np.float64)
+    for gamma, row in zip(found.astype(np.float64), matrix, strict=True):
+        logs = power * (psi(lambda_.astype(np.float64)) - psi(pi) + psi(gamma))
+        phi = np.exp(logs - logsumexp(logs, axis=1, keepdims=True))
+        assert np.abs(alpha + row @ phi - gamma).mean() < 5e-4
 
 
 @pytest.mark.parametrize("n_topics", [1, 2, 44, unseen.MANY + 44])
@@ -249,24 +293,40 @@ def test_a_vocabulary_of_one_word(n_topics):
     assert np.ptp(gamma, axis=1).max() < 1e-3
 
 
+def test_names_of_topics_do_not_matter_where_some_are_left_out():
+    lambda_, alpha, matrix = sparse_case(4, unseen.MANY + 44)
+    alpha = np.linspace(0.05, 0.1, len(alpha))
+    order, stop = np.random.default_rng(0).permutation(len(alpha)), Stop(300, 1e-3, False)
+    plain = settle(lambda_, alpha, matrix, stop)
+    found = settle(lambda_[:, order], alpha[order], matrix, stop)
+    np.testing.assert_allclose(found, plain[:, order], atol=0.05)
+
+
 def test_words_of_which_float32_knows_nothing():
     """Topic 0 has no tokens: E(pi) of it is e**-100, beside which factors of others are 0."""
     lambda_ = np.array([[0.005, 5, 3], [0.005, 5, 1]], np.float32)
     alpha = np.full(3, 0.1)
-    topics = expected_topics(lambda_, lambda_.sum(axis=0), np.arange(2), make_rule(alpha, False))
-    assert topics.sums.max() < 1e-30
+    assert topics_of(lambda_, alpha).sums.max() < 1e-30
     row = np.array([30, 50])
     gamma = settle(lambda_, alpha, row[None], Stop(100, 1e-6, False))[0]
     np.testing.assert_allclose(gamma, settled_gamma(lambda_, alpha, row, False), rtol=1e-3)
 
 
-@given(SEEDS, st.integers(2, 70), st.integers(1, 150), st.booleans())
-def test_topics_are_expected_by_their_definition(seed, n_words, n_topics, cvb0):
-    lambda_, alpha = random_model(seed, n_words, n_topics)
-    alpha = np.resize(alpha, n_topics)
-    words = np.random.default_rng(seed).permutation(n_words)
+@given(SEEDS, st.integers(2, 70), st.integers(1, 150), st.booleans(), st.floats(0.01, 0.5))
+def test_topics_are_expected_by_their_definition(seed, n_words, n_topics, cvb0, shape):
+    rng = np.random.default_rng(seed)
+    lambda_ = (rng.gamma(shape, 40.0, (n_words, n_topics)) + 0.01).astype(np.float32)
+    alpha = rng.uniform(0.05, 0.6, n_topics)
+    words = rng.permutation(n_words)
     pi = lambda_.sum(axis=0, dtype=np.float64)
-    topics = expected_topics(lambda_, pi, words, make_rule(alpha, cvb0))
+
+    def spread(work, ends):
+        """In two pieces, the last first."""
+        assert len(ends) == n_words + 1
+        work(n_words // 2, n_words)
+        work(0, n_words // 2)
+
+    topics = expected_topics(lambda_, pi, words, make_rule(alpha, cvb0), spread)
     log_e = np.log if cvb0 else psi
     prior = np.exp(log_e(alpha.astype(np.float32).astype(np.float64)))
     prior /= prior.max()
@@ -279,8 +339,8 @@ def test_topics_are_expected_by_their_definition(seed, n_words, n_topics, cvb0):
             row[:] = values[:n_topics]
             assert not values[n_topics : -(-n_topics // 16) * 16].any()
         else:
-            row[topics.topics[topics.begins[i] :][:n]] = values[:n]
-            assert n <= n_topics / 2
+            row[topics.topics[topics.numbered[i] :][:n]] = values[:n]
+            assert SPARSE * n <= n_topics
         # Below it, E of lambda_ and pi may be less than a float32 holds: the log domain's.
         if row.sum() > 1e-9:
             exact *= row.sum() / exact.sum()
@@ -320,7 +380,7 @@ def test_a_pair_without_a_common_topic_goes_through_the_log_domain():
 
 
 @given(matrices(), SEEDS, st.booleans())
-def test_scales_of_words_and_names_of_topics_do_not_matter(matrix, seed, cvb0):
+def test_names_of_topics_do_not_matter(matrix, seed, cvb0):
     lambda_, alpha = random_model(seed, matrix.shape[1])
     order = np.random.default_rng(seed).permutation(len(alpha))
     stop = Stop(20, 0.0, False)
@@ -341,13 +401,7 @@ def test_an_empty_document_has_the_prior_and_ranges_write_their_own_rows():
     for d in (0, 4, 11):
         np.testing.assert_array_equal(settle(lambda_, alpha, matrix[[d]], stop)[0], whole[d])
     monkey = np.full_like(whole, -1)
-    rule = make_rule(alpha, False)
-    topics = expected_topics(lambda_, lambda_.sum(axis=0), np.arange(300), rule)
-    indptr = np.concatenate([[0], np.cumsum((matrix > 0).sum(axis=1))])
-    csr = (
-        frozen(indptr, np.int64), frozen(np.nonzero(matrix)[1], np.int32),
-        frozen(matrix[matrix > 0], np.float32),
-    )  # fmt: skip
+    rule, topics, csr = make_rule(alpha, False), topics_of(lambda_, alpha), csr_of(matrix)
     settle_documents(3, 7, *csr, topics, rule, stop, monkey)
     np.testing.assert_allclose(monkey[3:7], whole[3:7], rtol=1e-3)
     assert (monkey[:3] == -1).all() and (monkey[7:] == -1).all()
