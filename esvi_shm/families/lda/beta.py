@@ -104,9 +104,8 @@ def expected_topics(
         expect(0, n_words)
     else:
         spread(expect, length * np.arange(n_words + 1))
-    lengths = [(len(values), len(topics)) for values, topics in parts.values()]
-    n_values, n_topics = (sum(column) for column in zip(*lengths, strict=True))
-    all_values, all_topics = aligned(n_values), np.empty(n_topics, np.int32)
+    all_values = aligned(sum(len(values) for values, _ in parts.values()))
+    all_topics = np.empty(sum(len(topics) for _, topics in parts.values()), np.int32)
     end = end_topics = 0
     for first, last in list(parts):
         values, topics = parts.pop((first, last))

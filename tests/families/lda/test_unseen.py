@@ -262,12 +262,13 @@ def test_documents_begin_from_phi_uniform_whatever_the_priors():
 
 @pytest.mark.parametrize("tokens", [0.2, 0.005])
 @pytest.mark.parametrize("steps", [2, 3, 100])
-def test_no_token_is_lost_where_priors_leave_nothing_of_topics(steps, tokens):
-    """E(0.024) is e**-43 beside E(1): what is left out has no share by it, and goes by the logs."""
+@pytest.mark.parametrize("prior", [0.024, 0.02])
+def test_no_token_is_lost_where_priors_leave_nothing_of_topics(steps, tokens, prior):
+    """E is e**-43 and, in float32, 0 beside E(1): what is left out goes by the logs."""
     lambda_ = np.full((20, 40), 0.01, np.float32)
     lambda_[:19, 0], lambda_[19, 5] = 30.0, 5.0
     lambda_[:19, 1:] += 0.02
-    alpha = np.where(np.arange(40) == 0, 1.0, 0.024)
+    alpha = np.where(np.arange(40) == 0, 1.0, prior)
     row = np.full(20, 50.0)
     row[19] = tokens
     found = settle(lambda_, alpha, row[None], Stop(steps, 1e-3, False))[0].astype(np.float64)
