@@ -42,8 +42,9 @@ def infer_gamma(
     pi being the column sums of lambda, from phi uniform, until the mean change of a document's
     gamma is below `tol` in a step. On the way steps go further than they say, and topics that hold
     little are left out: of these only the sum is known, which counts for the change, and is put
-    where the prior has it (with `tol` 0 all steps are plain, over all topics). Under vb a document
-    may have several fixed points; over many documents the bound is that of plain steps, or better.
+    where the prior has it. With a loose `tol` or few `steps` none is left out; with `tol` 0 all
+    steps are plain. Under vb a document may have several fixed points; over many documents the
+    bound is that of plain steps, or better.
 
     Parameters
     ----------

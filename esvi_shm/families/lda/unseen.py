@@ -49,8 +49,10 @@ FALLING, FEW_TOKENS, FEW_OF_MEAN = np.float32(0.5), 0.3, 0.25
 MANY, FIRST_TOKENS, FIRST_OF_MEAN = 256, 2.0, 0.8
 #: And where it holds less than this times the tolerance.
 NEGLIGIBLE = 0.1
-#: None is left out where the prior of all topics weighs more than so much of the document.
-PRIOR_SHARE = 0.05
+#: None is left out where the prior of all topics weighs more than so much of the document, or the
+#: tolerance is more than so much of it, or there are fewer steps than this: it pays in many steps,
+#: and what would come back must have the steps to do so.
+PRIOR_SHARE, LOOSE, MANY_STEPS = 0.05, 0.02, 10
 #: To copy a topic's values takes as long as so many steps over them: the others are copied, side by
 #: side, when steps over those to leave out have taken as long as that will.
 COPY = 6
@@ -145,6 +147,7 @@ def settle_documents(first, last, indptr, rows, counts, topics, rule, stop, gamm
         limit = stop.tol * ((prior_sum + tokens) if stop.of_theta else n_topics)
         leaves_out = stop.tol > 0.0 and not rule.cvb0 and rule.power == 1.0
         leaves_out = leaves_out and n_topics * prior_factor < PRIOR_SHARE * tokens
+        leaves_out = leaves_out and limit < LOOSE * tokens and stop.steps >= MANY_STEPS
         # Then all E(gamma) are the same at first, and the sums of rows known.
         starts_even = leaves_out and is_even
         for j in range(n.shape[0] if starts_even else 0):
