@@ -104,7 +104,7 @@ def infer_gamma(
     rows = words
     if word_ids is not None:
         row_of_word = np.argsort(word_ids)
-        if not np.array_equal(word_ids[row_of_word], np.arange(corpus.n_words)):
+        if not np.array_equal(np.asarray(word_ids)[row_of_word], np.arange(corpus.n_words)):
             raise ParameterError("word_ids", "must be each word's number once", word_ids)
         rows = row_of_word[words]
     lambda_, pi = beta.frozen(lambda_, np.float32), np.empty(len(rule.alpha))
