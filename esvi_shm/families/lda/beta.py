@@ -11,9 +11,8 @@ from typing import NamedTuple
 import numpy as np
 
 from esvi_shm.compile import kernel
-from esvi_shm.families.lda.update import Rule, row_factors_into
+from esvi_shm.families.lda.update import Rule, row_factors_into, topic_factors_into
 from esvi_shm.sparse import above_into, bits_into
-from esvi_shm.special import digamma, log
 from esvi_shm.vector import aligned, floats, largest_of, padded
 
 #: Under vb E of up to `LITTLE` is 0 beside E of `SOMETHING`, as `exp_digamma_row` has it.
@@ -132,16 +131,11 @@ def expected_topics(
 @kernel
 def _expect_topics(pi, rule, of_prior, factor, log_topic):
     """What belongs to topics: E(alpha) over the largest, E(pi)**-1 over the largest, its log."""
-    n_topics, length = pi.shape[0], of_prior.shape[0]
-    largest = -np.inf
-    for k in range(n_topics):
-        log_topic[k] = -rule.power * (log(pi[k]) if rule.cvb0 else digamma(pi[k]))
-        largest = max(largest, log_topic[k])
-    for k in range(n_topics):
-        factor[k] = np.exp(log_topic[k] - largest)
+    # Of one worker, whose contribution is all of pi.
+    topic_factors_into(pi.reshape(1, -1), pi, 0, rule, log_topic, factor)
     row_factors_into(rule.alpha, of_prior, rule)
-    scale = largest_of(of_prior, 0, length)
-    for k in range(n_topics):
+    scale = largest_of(of_prior, 0, of_prior.shape[0])
+    for k in range(pi.shape[0]):
         of_prior[k] /= scale
 
 
