@@ -53,6 +53,8 @@ def test_rows_of_lambda_may_be_of_other_words(case):
     word_ids = np.random.default_rng(0).permutation(len(lambda_))
     gamma = infer_gamma(lambda_[word_ids], alpha, corpus, word_ids=word_ids)
     np.testing.assert_allclose(gamma, infer_gamma(lambda_, alpha, corpus), rtol=1e-4)
+    listed = infer_gamma(lambda_[word_ids], alpha, corpus, word_ids=word_ids.tolist())
+    np.testing.assert_array_equal(listed, gamma)
     for wrong in (word_ids[:-1], np.zeros(len(lambda_), int), word_ids + 1):
         with pytest.raises(ParameterError, match="word_ids must be each word's number once"):
             infer_gamma(lambda_, alpha, corpus, word_ids=wrong)
