@@ -364,6 +364,7 @@ def test_topics_are_expected_by_their_definition(seed, n_words, n_topics, cvb0, 
     log_e = np.log if cvb0 else psi
     prior = np.exp(log_e(alpha.astype(np.float32).astype(np.float64)))
     prior /= prior.max()
+    factor = np.exp(log_e(pi).min() - log_e(pi))
     for i, word in enumerate(words):
         exact = np.exp(log_e(lambda_[word].astype(np.float64)) - log_e(pi))
         row = np.zeros(n_topics)
@@ -375,6 +376,8 @@ def test_topics_are_expected_by_their_definition(seed, n_words, n_topics, cvb0, 
         else:
             row[topics.topics[topics.numbered[i] :][:n]] = values[:n]
             assert SPARSE * n <= n_topics
+        # The largest E is from 1/4 to 1, also where all of lambda_ is small.
+        assert row.max() > 0.2 * factor[lambda_[word].argmax()] - 1e-30
         # Below it, E of lambda_ and pi may be less than a float32 holds: the log domain's.
         if row.sum() > 1e-9:
             exact *= row.sum() / exact.sum()
