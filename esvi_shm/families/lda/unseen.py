@@ -215,9 +215,9 @@ def settle_documents(first, last, indptr, rows, counts, topics, rule, stop, gamm
                     n_chosen = 0
                     for i in range(n_live):
                         row[live[i]] = prior[i]
-                        if _stays(mass[i], held[i], few, least):
-                            places[n_chosen] = i
-                            n_chosen += 1
+                        # In any case: nobody foresees a branch.
+                        places[unsigned(n_chosen)] = i
+                        n_chosen += _stays(mass[i], held[i], few, least)
                     for i in range(n_left):
                         place = places[i]
                         live[i], prior[i], own[i] = live[place], prior[place], own[place]
@@ -233,10 +233,10 @@ def settle_documents(first, last, indptr, rows, counts, topics, rule, stop, gamm
                         _narrow(words, topics, chosen, of_live, near, at_of)
             for i in range(n_live):
                 held[i] = own[i] - prior[i]
+        if outside > 0.0:
+            _spread(outside, live[:n_live], topics.of_prior, extra, row)
         for i in range(n_live):
             row[live[i]] = own[i]
-        if outside > 0.0:
-            _spread(outside, live[:n_live], topics.of_prior, row)
 
 
 @register_jitable
@@ -263,21 +263,23 @@ def _relax(n, power, prior, held, mass, own):
 
 
 @kernel
-def _spread(tokens, live, of_prior, row):
-    """Give tokens to the topics that are not live, as by their E(alpha); evenly if that is 0."""
-    n_topics = row.shape[0]
-    everything, at = 0.0, 0
-    for k in range(n_topics):
-        if at < live.shape[0] and live[at] == k:
-            at += 1
-        else:
-            everything += of_prior[k]
-    n_out, at = n_topics - live.shape[0], 0
-    for k in range(n_topics):
-        if at < live.shape[0] and live[at] == k:
-            at += 1
-        else:
-            row[k] += tokens * (of_prior[k] / everything if everything > 0.0 else 1.0 / n_out)
+def _spread(tokens, live, of_prior, part, row):
+    """Give tokens to the topics that are not live, as by their E(alpha); evenly if that is 0.
+
+    The others are written afterwards; `part` is scratch.
+    """
+    everything = 0.0
+    for k in range(row.shape[0]):
+        part[k] = of_prior[k]
+    for i in range(live.shape[0]):
+        part[live[i]] = 0.0
+    for k in range(row.shape[0]):
+        everything += part[k]
+    if everything == 0.0:
+        part[:] = 1.0
+        everything = row.shape[0] - live.shape[0]
+    for k in range(row.shape[0]):
+        row[k] += tokens * (part[k] / everything)
 
 
 @kernel
