@@ -13,7 +13,7 @@ import numpy as np
 from esvi_shm.compile import kernel
 from esvi_shm.families.lda.update import Rule, row_factors_into, topic_factors_into
 from esvi_shm.sparse import above_into, bits_into
-from esvi_shm.vector import aligned, floats, largest_of, padded
+from esvi_shm.vector import aligned, floats, largest_of, padded, prefetch_row
 
 #: Under vb E of up to `LITTLE` is 0 beside E of `SOMETHING`, as `exp_digamma_row` has it.
 LITTLE, SOMETHING = np.float32(0.02), np.float32(0.5)
@@ -153,34 +153,43 @@ def _expect_words(
     end = end_topics = 0
     for i in range(first, last):
         row = lambda_[words[i]]
-        least = np.float32(0.0)
-        if not rule.cvb0 and rule.power == 1.0 and largest_of(row, 0, n_topics) >= SOMETHING:
-            least = LITTLE
-        above_into(row, zeros, least, bits[0])
-        n = bits_into(bits, 0, numbers)
-        for j in range(n):
-            x[j] = row[numbers[j]]
+        if i + 1 < last:
+            prefetch_row(lambda_, words[i + 1])
+        n = _list_above(np.float32(0.0) if rule.cvb0 else LITTLE, row, zeros, bits, numbers, x)
+        if not rule.cvb0 and largest_of(x, 0, n) < SOMETHING:
+            n = _list_above(np.float32(0.0), row, zeros, bits, numbers, x)
         row_factors_into(x[:n], expected[: padded(n)], rule)
         is_list = SPARSE * n <= n_topics
         if not is_list:
             end = padded(end)
             values[end : end + length] = 0.0
         begins[i], listed[i], numbered[i] = end, n if is_list else ALL, end_topics
-        sums[i] = apart[i] = np.float32(0.0)
+        row_sum = row_apart = np.float32(0.0)
         for j in range(n):
             k = numbers[j]
             value = expected[j] * factor[k]
-            sums[i] += value
-            apart[i] += value * of_prior[k]
+            row_sum += value
+            row_apart += value * of_prior[k]
             if is_list:
                 values[end + j], topics[end_topics + j] = value, k
             else:
                 values[end + k] = value
+        sums[i], apart[i] = row_sum, row_apart
         if is_list:
             end, end_topics = end + n, end_topics + n
         else:
             end += length
     return values[: padded(end)].copy(), topics[:end_topics].copy()
+
+
+@kernel
+def _list_above(least, row, zeros, bits, numbers, x):
+    """List which numbers of a row are above the least, and these; returns how many there are."""
+    above_into(row, zeros, least, bits[0])
+    n = bits_into(bits, 0, numbers)
+    for j in range(n):
+        x[j] = row[numbers[j]]
+    return n
 
 
 @kernel
