@@ -100,8 +100,9 @@ class Nodes:
             self.rotate()
         return whole
 
-    def whole_units(self, own: Sequence[np.ndarray]) -> list[np.ndarray]:
+    def whole_units(self, own: Sequence[Any]) -> list[np.ndarray]:
         """Arrays of units of all nodes, in order, at node 0; elsewhere this node's own."""
+        own = [self._whole(part) for part in own]
         shapes = self.agree({"shapes": [array.shape for array in own]})
         found = [
             [self._in_file(tuple(shape), own[0].dtype) for shape in said["shapes"]]
@@ -122,6 +123,15 @@ class Nodes:
                     flat = arrays[place[0]].reshape(-1).view(np.uint8)
                     flat[place[1] : place[2]] = np.frombuffer(parts[rank], np.uint8)
         return [*own, *(array for arrays in found for array in arrays)]
+
+    def _whole(self, part: Any) -> np.ndarray:
+        """What only looks like an array as one, in a file."""
+        if isinstance(part, np.ndarray):
+            return part
+        made, n_rows = self._in_file(part.shape, part.dtype), max(PIECE // (4 * part.shape[1]), 1)
+        for first in range(0, len(part), n_rows):
+            made[first : first + n_rows] = part[first : first + n_rows]
+        return made
 
     def _in_file(self, shape: tuple[int, ...], dtype: Any) -> np.ndarray:
         """Zeros in a file without a name, so that they are no process's memory."""

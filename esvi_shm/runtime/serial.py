@@ -108,7 +108,8 @@ class SerialFit:
     @property
     def gamma(self) -> np.ndarray:
         """LDA: gamma, float32, shape (D, K)."""
-        return np.concatenate([arrays["gamma"] for arrays in self.shards])
+        model = self.layout.model
+        return np.concatenate([np.asarray(part) for part in model.learned(self.arrays).of_units])
 
     @property
     def lambda_(self) -> np.ndarray:

@@ -71,7 +71,8 @@ def lay_out_within(
 
     level, found = logging.INFO, fitting(same)
     if found is None:
-        at = bisect_left(smaller, True, key=lambda way: fitting([way]) is not None)
+        fits = cache(lambda at: fitting([smaller[at]]) is not None)
+        at = 0 if smaller and fits(0) else bisect_left(range(len(smaller)), True, 1, key=fits)
         # What comes at a price must not go unnoticed.
         level, found = logging.WARNING, fitting([smaller[at]] if at < len(smaller) else [])
     if found is None:

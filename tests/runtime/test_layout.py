@@ -37,7 +37,7 @@ def test_total_bytes_are_the_sum_of_all_arrays(case):
     assert fit.layout.total_bytes == n_bytes
 
 
-@pytest.mark.parametrize("storage", ["margins", "full", "topk"])
+@pytest.mark.parametrize("storage", ["margins", "full", "sparse", "topk"])
 def test_the_plan_lists_every_array_once(storage):
     config = FitConfig(n_topics=3, n_workers=2, n_blocks=4, storage=storage)
     layout = plan(Corpus.from_sparse(COUNTS), config)
@@ -48,8 +48,9 @@ def test_the_plan_lists_every_array_once(storage):
     }
     assert sorted(listed) == sorted(declared)
     assert lines[-1].split()[2:] == ["total", f"{layout.total_bytes / 2**20:.2f}", "MiB"]
-    (gamma,) = (line for line in lines if line.split()[:2] == ["state", "gamma"])
-    assert "30 x 3" in gamma  # over all shards
+    of_documents = ["state", "gamma_size" if storage == "sparse" else "gamma"]
+    (gamma,) = (line for line in lines if line.split()[:2] == of_documents)
+    assert ("30" if storage == "sparse" else "30 x 3") in gamma  # over all shards
 
 
 def test_every_array_says_who_writes_and_reads_it():

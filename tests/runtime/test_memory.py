@@ -15,7 +15,7 @@ CORPUS = Corpus.from_sparse(simulate(20, 500, 3, 200, seed=0)[0])
 MIB = 2**20
 
 
-@pytest.mark.parametrize("storage", ["margins", "full", "topk"])
+@pytest.mark.parametrize("storage", ["margins", "full", "sparse", "topk"])
 @pytest.mark.parametrize("n_topics", [3, 50])
 def test_private_arrays_are_those_that_a_worker_makes(storage, n_topics):
     config = FitConfig(n_topics=n_topics, n_workers=2, n_blocks=3, storage=storage)

@@ -27,6 +27,7 @@ from esvi_shm.families.lda import (
     bound,
     cut,
     left_out,
+    listed,
     lists,
     options,
     priors,
@@ -37,7 +38,7 @@ from esvi_shm.families.lda import (
 )
 from esvi_shm.families.lda.cut import Sizes
 from esvi_shm.families.lda.few import few_bytes
-from esvi_shm.families.lda.schedule import Schedule
+from esvi_shm.families.lda.schedule import MARGINS, Schedule
 from esvi_shm.families.lda.starts import _given
 from esvi_shm.families.lda.update import scratch_word_bytes
 from esvi_shm.families.lda.worker import Worker, find_storage
@@ -53,14 +54,14 @@ class Learned:
     word_ids : int32 array, shape (V,)
         The word of each row of lambda.
     lambda_rows : float32 array, shape (V, K)
-    of_units : list of float32 arrays, shapes (D_p, K)
+    of_units : list of float32 arrays or `ListedRows`, shapes (D_p, K)
     alpha, eta : float64 arrays, shapes (K,) and (V,)
         In the order of the topics and of the vocabulary.
     """
 
     word_ids: np.ndarray
     lambda_rows: np.ndarray
-    of_units: list[np.ndarray]
+    of_units: list[Any]
     alpha: np.ndarray
     eta: np.ndarray
 
@@ -156,6 +157,10 @@ class Model:
         every, rest = "all workers", "home, while no block is out"
         repairs = repair.specs(s, n_topics) if self.config.repair_after else []
         live = lists.specs(s, n_topics) if self.schedule.dense_passes is not None else []
+        moved = ArraySpec(
+            "without_place", (P, B), np.float64, "worker p its row, at the end of a visit",
+            "home, at the end", "tokens that had no place in the lists of the last visit, at most",
+        )  # fmt: skip
         total = ArraySpec(
             "pi_total", (1, K), np.float64, "the owner of the topic, at the end of a visit",
             "home, when the topic leaves the node or comes", "pi over the workers of all nodes",
@@ -163,6 +168,7 @@ class Model:
         return [
             *repairs,
             *live,
+            *([moved] if self.config.storage == "sparse" else []),
             *([total] if "pi_total" in self.travels else []),
             ArraySpec(
                 "lambda_", (V, K), np.float32, "the owner of the row's block",
@@ -206,6 +212,7 @@ class Model:
     def shard_specs(self, worker: int) -> list[ArraySpec]:
         s, K = self.sizes, self.config.n_topics
         lengths = {
+            "document": s.shard_documents[worker],
             "row": s.shard_rows[worker],
             "word": s.shard_words[worker],
             "pair": s.shard_pairs[worker],
@@ -218,20 +225,28 @@ class Model:
             "one": ((), np.float32),
         }
         own, others = "worker p", "worker p; everyone while no block is out"
-        specs = [
-            ArraySpec(
-                "gamma", (s.shard_documents[worker], K), np.float32, own, others,
-                "Dirichlet parameters of the shard's documents",
-            )
-        ]  # fmt: skip
-        for name, what, column, text in find_storage(self.config.storage).ARRAYS:
+        specs = []
+        storage = find_storage(self.config.storage)
+        kind = "listed" if self.config.storage == "sparse" else "topic"
+        gamma = "gamma", "document", kind, "Dirichlet parameters of the shard's documents"
+        for name, what, column, text in (gamma, *storage.ARRAYS):
+            if column == "listed":
+                specs += self._listed_specs(name, lengths[what], s.shard_pairs[worker], text)
+                continue
             more, dtype = columns[column]
             shape = (lengths[what], *more)
             specs.append(ArraySpec(name, shape, dtype, own, others, text))
-            if self.config.repair_after:
+            if self.config.repair_after and name != "gamma":
                 kept = f"{name} as it was before a repair on trial"
                 specs.append(ArraySpec(f"kept_{name}", shape, dtype, own, own, kept))
         return specs
+
+    def _listed_specs(self, name: str, n_rows: int, n_pairs: int, text: str) -> list[ArraySpec]:
+        n_topics = self.config.n_topics
+        per_pair = listed.DOCUMENT_PLACES if name == "gamma" else listed.ROW_PLACES
+        places = listed.n_places(n_pairs, n_rows, per_pair, n_topics)
+        own, others = "worker p", "worker p; everyone while no block is out"
+        return listed.specs(name, n_rows, places, n_topics, own, others, text)
 
     def scratch_bytes(self, largest_block: int) -> int:
         # What a visit needs (`update.make_scratch`), and float64 sums where its rows are many.
@@ -240,7 +255,8 @@ class Model:
         others = few_bytes(n_topics)
         if self.schedule.dense_passes is not None:
             row += lists.word_bytes(n_topics, self.schedule.leaves_out)
-            others += max(self.sizes.shard_documents) * lists.document_bytes(n_topics)
+            if self.config.storage != "sparse":
+                others += max(self.sizes.shard_documents) * lists.document_bytes(n_topics)
         return largest_block * row + others
 
     def initialise(self, corpus: Arrays, shared: Arrays) -> None:
@@ -278,13 +294,15 @@ class Model:
         found: dict[str, Any] = {"inference": "cvb0" if cvb0 else "vb", "power": power}
         shared = arrays["parameters"]
         uses_active = "active_visits" in shared and bool(shared["active_visits"].any())
+        tokens = float(arrays["corpus"]["document_tokens"].sum())
+        if "without_place" in shared:
+            found["without_place"] = float(shared["without_place"].sum()) / tokens
         if uses_active:
             found["active_visits"] = int(shared["active_visits"].sum())
             if shared["cvb0_left_out"].any():
-                tokens = float(arrays["corpus"]["document_tokens"].sum())
                 found["cvb0_left_out"] = float(shared["cvb0_left_out"].sum()) / tokens
         tolerance = self.schedule.tolerance(last)
-        is_margins = self.config.storage in (None, "margins")
+        is_margins = self.config.storage in MARGINS
         # Whatever this node has done: where there are several, they answer each other.
         if tolerance and not cvb0 and is_margins and (uses_active or self.sizes.n_nodes > 1):
             n_documents, seed = self.sizes.n_documents_in_all, self.config.seed
@@ -351,7 +369,14 @@ class Model:
 
     def learned(self, arrays: Mapping[str, Arrays]) -> Learned:
         shared, word_ids = arrays["parameters"], arrays["corpus"]["word_ids"]
-        gamma = [arrays[f"state_{p}"]["gamma"] for p in range(self.sizes.n_workers)]
+        states = [arrays[f"state_{p}"] for p in range(self.sizes.n_workers)]
+        gamma: list[Any]
+        if self.config.storage == "sparse":
+            prior = shared["alpha"].astype(np.float32)
+            rows = (listed.of_arrays("gamma", state, prior) for state in states)
+            gamma = [listed.ListedRows(of_shard) for of_shard in rows]
+        else:
+            gamma = [state["gamma"] for state in states]
         eta = np.empty_like(shared["eta"])
         eta[word_ids] = shared["eta"]
         return Learned(word_ids, shared["lambda_"], gamma, shared["alpha"].copy(), eta)

@@ -87,22 +87,63 @@ def _kept_entropy(theta, rows, entries, first, last, kept, weights):
 
 @kernel
 def _sweep(shard, block, gamma, lambda_, phi_doc, rule, want_entropy, scratch, lists):
-    """Update phi of every pair of a block in a shard, document by document.
+    """Update phi of every pair of a block in a shard, document by document: see `sweep_rows`."""
+    first_row, last_row = shard.block_row_ptr[block], shard.block_row_ptr[block + 1]
+    begin(shard, block, scratch, lists)
+    bound = 0.0
+    for at in range(first_row, last_row, FLUSH_ROWS):
+        if at > first_row:
+            flush_words(shard, block, at, scratch, lists)
+        bound += sweep_rows(
+            shard, block, at, min(at + FLUSH_ROWS, last_row), gamma, shard.row_doc, phi_doc, 0,
+            lists.live, lambda_, rule, want_entropy, scratch, lists,
+        )  # fmt: skip
+    return bound
 
-    As `margins.sweep`, over the topics of both document and word. Returns H but for the words'
-    part.
+
+@kernel
+def begin(shard, block, scratch, lists):
+    """Before the first rows of a visit, whose words are listed."""
+    n_words = shard.block_word_ptr[block + 1] - shard.block_word_ptr[block]
+    scratch.since[:n_words] = 0
+    lists.left_out[0] = 0.0
+    lists.all_factors[0] = 0.0
+    for k in range(scratch.log_topic.shape[0]):
+        lists.all_factors[0] += scratch.factor[k]
+    lists.counts[:] = 0
+    lists.counts[3] = lists.first[n_words]
+
+
+@kernel
+def flush_words(shard, block, row, scratch, lists):
+    """As `margins.flush_words`."""
+    first_word = shard.block_word_ptr[block]
+    count_pairs(shard, first_word, row, scratch.since)
+    n_words = shard.block_word_ptr[block + 1] - first_word
+    _flush_sums(n_words, lists, scratch.since, scratch.spill, scratch.spilled)
+
+
+@kernel
+def sweep_rows(
+    shard, block, first_row, last_row, gamma, documents, phi_doc, base, live, lambda_, rule,
+    want_entropy, scratch, lists,
+):  # fmt: skip
+    """Update phi of the pairs in some rows of a block, over the topics of both document and word.
+
+    As `margins.sweep_rows`; `live` has a row for each of gamma, a bit for each topic that the
+    document may live in. Returns H but for the words' part.
     """
     pair_word, pair_count = shard.pair_word, shard.pair_count
-    row_doc, row_ptr, word_row = shard.row_doc, shard.row_ptr, shard.word_row
+    row_ptr, word_row = shard.row_ptr, shard.word_row
     first_word = shard.block_word_ptr[block]
-    n_words = shard.block_word_ptr[block + 1] - first_word
     rows, theta, total, topic_factor = lists.rows, lists.theta, lists.total, scratch.factor
+    all_factors = lists.all_factors[0]
     masks, starts, slots = lists.masks, lists.starts, lists.slots
     items, entries = lists.items, lists.entries
     norms, squares = lists.norms, lists.squares
     weights, least = lists.weights, lists.least
     x, factors, places, extra = lists.x, lists.factors, lists.places, lists.extra
-    reach_of, edge_of, live = lists.reach, lists.edge, lists.live
+    reach_of, edge_of = lists.reach, lists.edge
     mine, inverse, kept = lists.mine, lists.inverse, lists.kept
     cvb0, power, leave_out = rule.cvb0, rule.power, rule.leave_out
     excluding = leave_out != NONE
@@ -110,31 +151,23 @@ def _sweep(shard, block, gamma, lambda_, phi_doc, rule, want_entropy, scratch, l
     n_common = n_more = n_logs = n_listed = 0
     n_topics, width = gamma.shape[1], live.shape[1]
     half = entries.shape[0] // 2
-    all_factors = np.float32(0.0)
-    for k in range(n_topics):
-        all_factors += topic_factor[k]
-    since, spill, spilled = scratch.since, scratch.spill, scratch.spilled
-    since[:n_words] = 0
+    spill, spilled = scratch.spill, scratch.spilled
     bound = 0.0
-    first_row, last_row = shard.block_row_ptr[block], shard.block_row_ptr[block + 1]
     n_next = 0
     if first_row < last_row:
-        n_next = bits_into(live, row_doc[first_row], lists.own[first_row % 2])
+        n_next = bits_into(live, documents[first_row - base], lists.own[first_row % 2])
     for r in range(first_row, last_row):
-        if r > first_row and (r - first_row) % FLUSH_ROWS == 0:
-            count_pairs(shard, first_word, r, since)
-            _flush_sums(n_words, lists, since, spill, spilled)
         scratch.beat[0] += 1
-        d = row_doc[r]
+        d, old = documents[r - base], phi_doc[r - base]
         own = lists.own[r % 2]
         n_live = n_next
         if r + 1 < last_row:
-            following, ahead = row_doc[r + 1], lists.own[(r + 1) % 2]
+            following, ahead = documents[r + 1 - base], lists.own[(r + 1) % 2]
             n_next = bits_into(live, following, ahead)
             for n in range(n_next):
                 k = ahead[unsigned(n)]
                 prefetch_value(gamma, following, k)
-                prefetch_value(phi_doc, r + 1, k)
+                prefetch_value(phi_doc, r + 1 - base, k)
         largest = np.float32(0.0)
         for n in range(n_live):
             k = unsigned(own[unsigned(n)])
@@ -151,9 +184,9 @@ def _sweep(shard, block, gamma, lambda_, phi_doc, rule, want_entropy, scratch, l
                 own[unsigned(n_own)] = k
                 n_own += 1
                 continue
-            if phi_doc[r, k] > 0.0:
-                gamma[d, k] = max(gamma[d, k] - phi_doc[r, k], rule.alpha[k])
-                phi_doc[r, k] = 0.0
+            if old[k] > 0.0:
+                gamma[d, k] = max(gamma[d, k] - old[k], rule.alpha[k])
+                old[k] = 0.0
             if gamma[d, k] - rule.alpha[k] <= rounding:
                 live[d, k >> np.uint64(6)] &= ~(np.int64(1) << np.int64(k & np.uint64(63)))
             beyond = max(beyond, gamma[d, k])
@@ -279,8 +312,8 @@ def _sweep(shard, block, gamma, lambda_, phi_doc, rule, want_entropy, scratch, l
                 extra[k] = 0.0
             if new > 0.0:
                 _add_to(live, d, k)
-            gamma[d, k] = max(gamma[d, k] + (new - phi_doc[r, k]), rule.alpha[k] + new)
-            phi_doc[r, k] = new
+            gamma[d, k] = max(gamma[d, k] + (new - old[k]), rule.alpha[k] + new)
+            old[k] = new
         if slow:
             n_live = bits_into(live, d, own)
             for a in range(n_live):
@@ -288,12 +321,14 @@ def _sweep(shard, block, gamma, lambda_, phi_doc, rule, want_entropy, scratch, l
                 if extra[k] > 0.0:
                     new = np.float32(extra[k])
                     extra[k] = 0.0
-                    gamma[d, k] = max(gamma[d, k] + (new - phi_doc[r, k]), rule.alpha[k] + new)
-                    phi_doc[r, k] = new
-    lists.left_out[0] = elsewhere
+                    gamma[d, k] = max(gamma[d, k] + (new - old[k]), rule.alpha[k] + new)
+                    old[k] = new
+    lists.left_out[0] += elsewhere
     counts = lists.counts
-    counts[0], counts[1], counts[2] = n_common, n_more, n_logs
-    counts[3] = n_listed + lists.first[n_words]
+    counts[0] += n_common
+    counts[1] += n_more
+    counts[2] += n_logs
+    counts[3] += n_listed
     return bound
 
 
@@ -311,7 +346,7 @@ def _flush_sums(n_words, lists, since, spill, spilled):
 
 
 @kernel
-def _settle(shard, block, lambda_, phi_word, eta, want_entropy, live, lists, scratch, pi_own):
+def settle(shard, block, lambda_, phi_word, eta, want_entropy, live, lists, scratch, pi_own):
     """Turn the words' sums into phi_word, and put the change into lambda and pi; returns H."""
     word_row, rows = shard.word_row, lists.rows
     topics, first_of = lists.topics, lists.first
@@ -377,7 +412,7 @@ def visit(desk, block, want_entropy, live, lists):
     topic_factors_into(pi_others, pi_rows[worker], worker, rule, scratch.log_topic, scratch.factor)
     list_words(shard, block, lambda_, phi_word, rule, scratch.factor, live, lists, pi_rows[worker])
     bound = _sweep(shard, block, gamma, lambda_, phi_doc, rule, want_entropy, scratch, lists)
-    return bound + _settle(
+    return bound + settle(
         shard, block, lambda_, phi_word, rule.eta, want_entropy, live, lists, scratch,
         pi_rows[worker],
     )  # fmt: skip

@@ -33,6 +33,7 @@ import numpy as np
 
 from esvi_shm.compile import kernel
 from esvi_shm.families.contract import Bound
+from esvi_shm.families.lda.listed import n_rows_of, row_of
 from esvi_shm.special import digamma, exp_negative, log, log_gamma
 
 #: Columns of the workers' rows of partial sums.
@@ -63,7 +64,7 @@ def pairs_part(shard, block, gamma, lambda_, digamma_pi):
     row_doc, row_ptr = shard.row_doc, shard.row_ptr
     block_row_ptr, word_row = shard.block_row_ptr, shard.word_row
     block_word_ptr = shard.block_word_ptr
-    n_topics = gamma.shape[1]
+    n_topics = lambda_.shape[1]
     first = block_word_ptr[block]
     n_words = block_word_ptr[block + 1] - first
     factor = np.empty((n_words, n_topics))
@@ -71,10 +72,10 @@ def pairs_part(shard, block, gamma, lambda_, digamma_pi):
     theta = np.empty(n_topics)
     for i in range(n_words):
         scale[i] = _relative_factors_into(lambda_[word_row[first + i]], digamma_pi, factor[i])
-    zero = np.zeros(n_topics)
+    zero, made = np.zeros(n_topics), np.empty(n_topics, np.float32)
     total = 0.0
     for r in range(block_row_ptr[block], block_row_ptr[block + 1]):
-        gamma_row = gamma[row_doc[r]]
+        gamma_row = row_of(gamma, row_doc[r], made)
         largest = _relative_factors_into(gamma_row, zero, theta)
         for j in range(row_ptr[r], row_ptr[r + 1]):
             i = pair_word[j] - first
@@ -118,27 +119,29 @@ def _log_sum(gamma_row, lambda_row, digamma_pi):
     return largest + log(total)
 
 
-@kernel
+@kernel(allocates=True)
 def documents_part(gamma, document_tokens, alpha):
     """Over the shard's documents: sum lnB(gamma_d), the rest that L alone has, sum nlogn(gamma_d).
 
     The rest is sum_k (alpha_k - gamma_dk) Elog theta_dk - n_d digamma(sum_k gamma_dk): the
     last term belongs to the pairs, see `pairs_part`.
     """
-    n_topics = gamma.shape[1]
+    n_topics = alpha.shape[0]
+    made = np.empty(n_topics, np.float32)
     lnb = 0.0
     rest = 0.0
     nlogn = 0.0
-    for d in range(gamma.shape[0]):
+    for d in range(n_rows_of(gamma)):
+        row = row_of(gamma, d, made)
         total = 0.0
         for k in range(n_topics):
-            total += np.float64(gamma[d, k])
+            total += np.float64(row[k])
         digamma_total = digamma(total)
         row_lnb = 0.0
         row_rest = 0.0
         row_nlogn = 0.0
         for k in range(n_topics):
-            g = np.float64(gamma[d, k])
+            g = np.float64(row[k])
             row_lnb += log_gamma(g)
             row_rest += (alpha[k] - g) * (digamma(g) - digamma_total)
             row_nlogn += g * log(g)

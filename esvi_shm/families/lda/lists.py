@@ -14,6 +14,7 @@ from numba.extending import register_jitable
 from esvi_shm.compile import kernel
 from esvi_shm.families.lda.cut import Sizes
 from esvi_shm.families.lda.exclusion import NONE
+from esvi_shm.families.lda.listed import n_rows_of, row_of
 from esvi_shm.families.lda.noise import add_noise
 from esvi_shm.families.lda.update import factors_into
 from esvi_shm.shared.table import ArraySpec
@@ -65,6 +66,7 @@ class Lists(NamedTuple):
     edge: (
         np.ndarray
     )  # float32 (words,): its factor E(eta) where it has no tokens, without 1 / E(pi)
+    all_factors: np.ndarray  # float32 (1,): sum of 1 / E(pi), relative, over all topics
     live: np.ndarray  # int64 (documents, W): topics that a document may live in
     own: np.ndarray  # int32 (2, n + 16): those of the document at hand, and of the next
     listed: np.ndarray  # int32 (2, n + 16): topics that a word may live in, and the next
@@ -177,6 +179,7 @@ def make_lists(most_words: int, n_documents: int, n_topics: int, leaves_out: boo
         starts=np.zeros(width * most_words, np.int32),
         reach=np.zeros(most_words, np.float32),
         edge=np.zeros(most_words, np.float32),
+        all_factors=np.zeros(1, np.float32),
         live=np.zeros((n_documents, width), np.int64),
         own=np.zeros((2, n), np.int32),
         listed=np.zeros((2, n), np.int32),
@@ -210,18 +213,20 @@ def find_live_documents(gamma, alpha, most_alpha, live):
         above_into(gamma[d], alpha, most_alpha * ROUNDING, live[d])
 
 
-@kernel
+@kernel(allocates=True)
 def mean_topics(gamma, alpha, cvb0):
     """How many topics a document lives in, on average over at most `SAMPLE_DOCUMENTS` documents."""
-    step = max(1, -(-gamma.shape[0] // SAMPLE_DOCUMENTS))
+    n_documents, made = n_rows_of(gamma), np.empty_like(alpha)
+    step = max(1, -(-n_documents // SAMPLE_DOCUMENTS))
     n, n_sampled = 0, 0
-    for d in range(0, gamma.shape[0], step):
+    for d in range(0, n_documents, step):
+        row = row_of(gamma, d, made)
         largest = np.float32(0.0)
-        for k in range(gamma.shape[1]):
-            largest = max(largest, gamma[d, k] - alpha[k])
+        for k in range(row.shape[0]):
+            largest = max(largest, row[k] - alpha[k])
         cut = document_cut(largest, cvb0)
-        for k in range(gamma.shape[1]):
-            n += gamma[d, k] - alpha[k] >= cut
+        for k in range(row.shape[0]):
+            n += row[k] - alpha[k] >= cut
         n_sampled += 1
     return n / max(n_sampled, 1)
 

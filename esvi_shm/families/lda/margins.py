@@ -72,7 +72,40 @@ ARRAYS = (
 
 @kernel
 def sweep(shard, block, gamma, lambda_, phi, rule, given, want_words, want_entropy, scratch):
-    """Update phi of every pair of a block in a shard, document by document.
+    """Update phi of every pair of a block in a shard, document by document: see `sweep_rows`."""
+    since = scratch.since
+    first_row, last_row = shard.block_row_ptr[block], shard.block_row_ptr[block + 1]
+    first_word = shard.block_word_ptr[block]
+    n_words = shard.block_word_ptr[block + 1] - first_word
+    since[:n_words] = 0
+    bound = 0.0
+    for at in range(first_row, last_row, FLUSH_ROWS):
+        if want_words and at > first_row:
+            flush_words(shard, block, at, scratch)
+        bound += sweep_rows(
+            shard, block, at, min(at + FLUSH_ROWS, last_row), gamma, shard.row_doc, phi[0], 0,
+            lambda_, rule, given, want_words, want_entropy, scratch,
+        )  # fmt: skip
+    return bound
+
+
+@kernel
+def flush_words(shard, block, row, scratch):
+    """Send the sums of the words that are due for it, `FLUSH_ROWS` rows of a visit being done."""
+    first_word = shard.block_word_ptr[block]
+    n_words = shard.block_word_ptr[block + 1] - first_word
+    spill, spilled, since = scratch.spill, scratch.spilled, scratch.since
+    count_pairs(shard, first_word, row, since)
+    length = scratch.theta.shape[0]
+    flush_sums(scratch.rows, length, spill.shape[1], n_words, since, spill, spilled)
+
+
+@kernel
+def sweep_rows(
+    shard, block, first_row, last_row, gamma, documents, phi_doc, base, lambda_, rule, given,
+    want_words, want_entropy, scratch,
+):  # fmt: skip
+    """Update phi of the pairs in some rows of a block, at most `FLUSH_ROWS`.
 
     Equivalent, for each row r (document d, words v of the block) in order, to::
 
@@ -88,12 +121,15 @@ def sweep(shard, block, gamma, lambda_, phi, rule, given, want_words, want_entro
     ----------
     shard : Shard
     block : int
-    gamma : float32 array, shape (D_p, K)
-        Of the shard's documents; updated.
+    first_row, last_row : int
+    gamma : float32 array, shape (N, K)
+        Row r of the shard has row `documents[r - base]` of it, and row r - base of `phi_doc`: those
+        of the whole shard, or copies (`sparse`). Both are updated.
+    documents : int32 array
+    phi_doc : float32 array
+    base : int
     lambda_ : float32 array, shape (V, K)
         Read for pairs in the log domain only: rows of the block.
-    phi : tuple of float32 arrays
-        (phi_doc, phi_word); phi_doc is updated.
     rule : Rule
     given : bool
         `lambda_` holds point topics, not Dirichlet parameters.
@@ -108,45 +144,37 @@ def sweep(shard, block, gamma, lambda_, phi, rule, given, want_words, want_entro
         sum n log s - sum phi_doc log theta - sum n phi log f. 0 without `want_entropy`.
     """
     pair_word, pair_count = shard.pair_word, shard.pair_count
-    row_doc, row_ptr = shard.row_doc, shard.row_ptr
-    block_row_ptr, word_row = shard.block_row_ptr, shard.word_row
-    block_word_ptr = shard.block_word_ptr
+    row_ptr, word_row, block_word_ptr = shard.row_ptr, shard.word_row, shard.block_word_ptr
     rows, few, total = scratch.rows, scratch.few, scratch.total
-    extra, since, spill, spilled = scratch.extra, scratch.since, scratch.spill, scratch.spilled
+    extra, spill, spilled = scratch.extra, scratch.spill, scratch.spilled
     norms, pair_phi, beat = scratch.norms, scratch.pair_phi, scratch.beat
     own, inverse, kept = scratch.own, scratch.inverse, scratch.kept
     excluding, cvb0, power = rule.leave_out != NONE, rule.cvb0, rule.power
-    phi_doc = phi[0]
     n_topics = gamma.shape[1]
     length = total.shape[0]
     stride = 2 * length
     first_word = block_word_ptr[block]
     n_words = block_word_ptr[block + 1] - first_word
-    since[:n_words] = 0
     ahead = 0
     if n_words * stride > FAR and stride <= NEAR:
         ahead = stride if want_words else length
     bound = 0.0
-    first_row, last_row = block_row_ptr[block], block_row_ptr[block + 1]
     for r in range(first_row, last_row):
-        if want_words and r > first_row and (r - first_row) % FLUSH_ROWS == 0:
-            count_pairs(shard, first_word, r, since)
-            flush_sums(rows, length, n_topics, n_words, since, spill, spilled)
         # A watcher reads this counter to tell a long visit from a stopped worker.
         beat[0] += 1
-        gamma_row = gamma[row_doc[r]]
+        gamma_row = gamma[documents[r - base]]
         in_batch = (r - first_row) % BATCH
         theta = few.thetas[in_batch]
         if cvb0:
             factors_into(gamma_row, theta, cvb0, power)
         elif in_batch == 0:
-            until = min(r + BATCH, last_row)
-            document_factors_of(gamma, row_doc, r, until, rule.alpha, power, few)
+            until = min(r + BATCH, last_row) - base
+            document_factors_of(gamma, documents, r - base, until, rule.alpha, power, few)
         if excluding:
             inverse_row_into(gamma_row, own)
         if r + 1 < last_row:
-            prefetch_row(gamma, row_doc[r + 1])
-            prefetch_row(phi_doc, r + 1)
+            prefetch_row(gamma, documents[r + 1 - base])
+            prefetch_row(phi_doc, r + 1 - base)
         total[:] = 0.0
         log_pairs = False
         j, end = row_ptr[r], row_ptr[r + 1]
@@ -256,7 +284,7 @@ def sweep(shard, block, gamma, lambda_, phi, rule, given, want_words, want_entro
         if log_pairs:
             for k in range(n_topics):
                 total[k] += extra[k]
-        old = phi_doc[r]
+        old = phi_doc[r - base]
         for k in range(n_topics):
             gamma_row[k] = max(gamma_row[k] + (total[k] - old[k]), rule.alpha[k] + total[k])
             old[k] = total[k]

@@ -8,11 +8,11 @@ from esvi_shm.errors import ParameterError, ParameterName
 from esvi_shm.families.contract import Changes
 from esvi_shm.families.lda import exclusion, priors, starts
 from esvi_shm.families.lda.repair import TRIAL_PASSES
-from esvi_shm.families.lda.schedule import Schedule
+from esvi_shm.families.lda.schedule import ACTIVE_TOPICS, MARGINS, Schedule
 from esvi_shm.families.lda.starts import _given
 
 INFERENCES = ("vb", "cvb0", "anneal")
-STORAGES = ("margins", "full", "topk")
+STORAGES = ("margins", "full", "sparse", "topk")
 #: What travels.
 AXES = ("words", "topics")
 #: What `topk` does with the mass that it does not keep, and of how many topics it keeps one where
@@ -52,6 +52,9 @@ def check(config: FitConfig, has_judge: bool = True) -> None:
         rule = f"must be less than the {config.n_passes} passes of anneal (cvb0 is without vb)"
         raise ParameterError("cvb0_passes", rule, config.cvb0_passes)
     schedule = Schedule(config)
+    if config.repair_after and config.storage == "sparse":
+        rule = "cannot be used with storage sparse: what a topic lends has no place there"
+        raise ParameterError("repair_after", rule, config.repair_after)
     for n in config.repair_after:
         rules = {schedule.rule(i) for i in range(n - 1, n + TRIAL_PASSES)}
         if len(rules) > 1:
@@ -108,7 +111,7 @@ def without_effect(config: FitConfig) -> list[tuple[Any, ...]]:
         name = ParameterName("learn_priors")
         found.append((text, name, config.learn_priors, settled, n_passes))
     if config.dense_passes is not None:
-        if config.storage not in (None, "margins"):
+        if config.storage not in MARGINS:
             names = ParameterName("dense_passes"), ParameterName("storage")
             found.append(("%s has no effect with %s %s", *names, config.storage))
     if config.storage != "topk":
@@ -148,24 +151,29 @@ def storages(config: FitConfig) -> tuple[Sequence[Changes], Sequence[Changes]]:
     # A number that is given is not open.
     least = most if config.topk else 1
     if config.storage is None:
-        kept = _Kept(range(most, least - 1, -1))
-        return [{"storage": "margins"}, {"storage": "full"}], kept
+        ways = _Kept(range(most, least - 1, -1))
+        if config.n_topics >= ACTIVE_TOPICS and not config.topk and not config.repair_after:
+            ways = _Kept(ways.numbers, [{"storage": "sparse"}])
+        return [{"storage": "margins"}, {"storage": "full"}], ways
     if config.storage == "topk":
         return [{"topk": most}], _Kept(range(most - 1, least - 1, -1))
     return [{}], []
 
 
 class _Kept(Sequence[Changes]):
-    """Storage `topk` with each of these numbers kept; there may be as many as topics."""
+    """Other ways, then `topk` with each of these numbers kept; there may be as many as topics."""
 
-    def __init__(self, numbers: range) -> None:
-        self.numbers = numbers
+    def __init__(self, numbers: range, others: Sequence[Changes] = ()) -> None:
+        self.numbers, self.others = numbers, others
 
     def __len__(self) -> int:
-        return len(self.numbers)
+        return len(self.others) + len(self.numbers)
 
     def __getitem__(self, at: Any) -> Any:
-        return {"storage": "topk", "topk": self.numbers[at]}
+        at = range(len(self))[at]
+        if at < len(self.others):
+            return self.others[at]
+        return {"storage": "topk", "topk": self.numbers[at - len(self.others)]}
 
 
 def check_nodes(config: FitConfig) -> None:

@@ -32,6 +32,7 @@ from esvi_shm.compile import kernel
 from esvi_shm.config import LEAST_PRIOR, MOST_PRIOR, FitConfig
 from esvi_shm.errors import ParameterError
 from esvi_shm.families.contract import Arrays, Judge
+from esvi_shm.families.lda.listed import n_rows_of, row_of
 from esvi_shm.families.lda.totals import everywhere, sum_up, whole_rows
 from esvi_shm.special import digamma, log_gamma
 
@@ -68,8 +69,8 @@ def sum_documents_into(gamma, held, trial, sums):
         Written. For each topic sum_d [digamma(trial_k + n_dk) - digamma(trial_k)]; the same of the
         rows' sums; sum_d [lnB(trial + n_d) - lnB(trial)].
     """
-    n_topics = gamma.shape[1]
-    total = trial.sum()
+    n_topics = trial.shape[0]
+    total, made = trial.sum(), np.empty_like(held)
     digamma_total, log_gamma_total = digamma(total), log_gamma(total)
     sums[:] = 0.0
     below, above = np.empty(n_topics), np.empty(n_topics)
@@ -77,11 +78,11 @@ def sum_documents_into(gamma, held, trial, sums):
         below[k] = digamma(trial[k])
         above[k] = log_gamma(trial[k])
     lnb = 0.0
-    for d in range(gamma.shape[0]):
-        tokens = 0.0
+    for d in range(n_rows_of(gamma)):
+        row, tokens = row_of(gamma, d, made), 0.0
         for k in range(n_topics):
             # Exact, and 0 for a topic that the document does not use, as most are.
-            n = np.float64(gamma[d, k]) - np.float64(held[k])
+            n = np.float64(row[k]) - np.float64(held[k])
             if n > 0.0:
                 tokens += n
                 sums[k] += digamma(trial[k] + n) - below[k]

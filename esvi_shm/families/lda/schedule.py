@@ -24,6 +24,8 @@ unseen text nearly as well as cvb0 (or better); tempering helps both.
 from esvi_shm.config import FitConfig
 from esvi_shm.families.lda import exclusion
 
+#: The storages that keep margins of phi alone, which active sets and over-relaxed words need.
+MARGINS = (None, "margins", "sparse")
 #: The power in the first tempered pass.
 FIRST_POWER = 0.8
 #: Passes of cvb0 before those of vb, and of a power that rises, where none are asked for.
@@ -69,7 +71,7 @@ def settle_and_relax(config: FitConfig) -> tuple[int, float]:
     is_few = (
         config.inference == "cvb0"
         and config.n_passes <= FEW_PASSES
-        and config.storage in (None, "margins")
+        and config.storage in MARGINS
         and config.axis == "words"
         and config.dense_passes is None
     )
@@ -121,7 +123,7 @@ class Schedule:
         if all_cvb0 and self._relax > 1.0 and config.leave_out is None:
             self.plain_passes = min(int(PLAIN_SHARE * cvb0_passes), MOST_PLAIN_PASSES)
         self.relax_passes = 0
-        if self._relax > 1.0 and self.inference != "vb" and config.storage in (None, "margins"):
+        if self._relax > 1.0 and self.inference != "vb" and config.storage in MARGINS:
             self.relax_passes = int(RELAX_SHARE * cvb0_passes)
         self.leaves_out = self._left_out != exclusion.NONE and config.inference != "vb"
         self.strength = config.noise
@@ -134,7 +136,7 @@ class Schedule:
         self.chooses = (
             config.dense_passes is None
             and config.n_topics >= ACTIVE_TOPICS
-            and config.storage in (None, "margins")
+            and config.storage in MARGINS
             and config.axis == "words"
         )
         self.dense_passes = DENSE_PASSES if self.chooses else config.dense_passes

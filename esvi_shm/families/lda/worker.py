@@ -14,10 +14,12 @@ from esvi_shm.families.lda import (
     active,
     bound,
     exclusion,
+    listed,
     lists,
     margins,
     priors,
     repair,
+    sparse,
     topic_axis,
 )
 from esvi_shm.families.lda.cut import word_rows
@@ -52,11 +54,20 @@ class Worker:
     ) -> None:
         self.model, self.worker, self.corpus, self.shared = model, worker, corpus, shared
         self.storage = find_storage(model.config.storage)
-        names = [name for name, *_ in self.storage.ARRAYS]
         self.shards = [Shard(*(arrays[name] for name in Shard._fields)) for arrays in shards]
-        self.phis = [tuple(arrays[name] for name in names) for arrays in shards]
+        # Arrays, or what stands for them in the kernels of a storage.
+        self.gamma: Any
+        self.phis: list[tuple[Any, ...]]
+        if self.storage is sparse:
+            window = listed.make_window(shared["alpha"].astype(np.float32))
+            held = [sparse.attach(arrays, window) for arrays in shards]
+            self.gamma, self.phis = held[worker][0], [phi for _, phi in held]
+            sparse.lay_out_rows(self.shards[worker], self.gamma, self.phis[worker][0])
+        else:
+            names = [name for name, *_ in self.storage.ARRAYS]
+            self.gamma = shards[worker]["gamma"]
+            self.phis = [tuple(arrays[name] for name in names) for arrays in shards]
         self.shard, self.phi = self.shards[worker], self.phis[worker]
-        self.gamma = shards[worker]["gamma"]
         lo, hi = (int(d) for d in corpus["document_bounds"][worker : worker + 2])
         self.first_document, self.document_tokens = lo, corpus["document_tokens"][lo:hi]
         self.most_words = int(np.diff(self.shard.block_word_ptr).max(initial=0))
@@ -140,7 +151,7 @@ class Worker:
     def _changes_of(self, pass_: int) -> dict[str, Any]:
         """What of the rule changes from pass to pass."""
         schedule, noise = self.model.schedule, self.model.schedule.noise(pass_)
-        is_margins = self.storage is margins
+        has_active = self.storage in (margins, sparse)
         return {
             "cvb0": schedule.cvb0(pass_),
             "power": schedule.power(pass_),
@@ -148,27 +159,31 @@ class Worker:
             "noise_key": visit_key(self.model.config.seed, pass_, self.worker) if noise else 0,
             "leave_out": schedule.leave_out(pass_),
             "relax": np.float32(schedule.relax(pass_)),
-            "tolerance": np.float32(schedule.tolerance(pass_) if is_margins else 0.0),
+            "tolerance": np.float32(schedule.tolerance(pass_) if has_active else 0.0),
         }
 
     def _visit_active(self, block: int, want_entropy: bool) -> None:
+        is_sparse = self.storage is sparse  # its lists say where documents live
         if self.lists is None:
-            n_topics, n_documents = self.model.config.n_topics, len(self.gamma)
+            n_topics, n_documents = self.model.config.n_topics, len(self.document_tokens)
             self.lists = lists.make_lists(
-                self.most_words, n_documents, n_topics, self.model.schedule.leaves_out
-            )
+                self.most_words, 0 if is_sparse else n_documents, n_topics,
+                self.model.schedule.leaves_out,
+            )  # fmt: skip
         rule, live, lambda_ = self.rule, self.shared["live_topics"], self.shared["lambda_"]
-        if not self.knows_live:
+        if not self.knows_live and not is_sparse:
             lists.find_live_documents(self.gamma, rule.alpha, rule.most_alpha, self.lists.live)
             self.knows_live = True
         if not self.words_live[block]:
             first, last = self._block_rows(block)
             lists.find_live_words(first, last, lambda_, rule.eta, live)
             self.words_live[block] = True
-        value = left_out = 0.0
+        value = left_out = moved = 0.0
         counts = np.zeros_like(self.lists.counts)
+        visit = sparse.visit_active if is_sparse else active.visit
         for cell in self.cells(block):
-            value += active.visit(self.desk, cell, want_entropy, live, self.lists)
+            value += visit(self.desk, cell, want_entropy, live, self.lists)
+            moved += self._moved()
             left_out += self.lists.left_out[0]
             counts += self.lists.counts
         self.entropy[block] = value if want_entropy else np.nan
@@ -177,6 +192,12 @@ class Worker:
             self.shared["active_visits"][self.worker] = 0  # nothing will be left of them
         if rule.cvb0:
             self.shared["cvb0_left_out"][self.worker, block] = left_out
+        if is_sparse:
+            self.shared["without_place"][self.worker, block] = moved
+
+    def _moved(self) -> float:
+        """Tokens that had no place in the last visit of a cell."""
+        return float(self.phi[2].moved[0]) if self.storage is sparse else 0.0
 
     def _visit(
         self, block: int, given: bool, frozen: bool, want_words: bool, want_entropy: bool
@@ -184,10 +205,13 @@ class Worker:
         # It may give a document or a word any topic.
         self.knows_live = False
         self.words_live[block] = False
-        value = 0.0
+        value = moved = 0.0
         for cell in self.cells(block):
             value += self.storage.visit(self.desk, cell, given, frozen, want_words, want_entropy)
+            moved += self._moved()
         self.entropy[block] = value if want_entropy else np.nan
+        if self.storage is sparse:
+            self.shared["without_place"][self.worker, block] = moved
 
     def command(self, name: str) -> None:
         # Most set gamma or lambda, or what they are at where nothing is.

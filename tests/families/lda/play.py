@@ -5,10 +5,12 @@ from itertools import pairwise
 from typing import NamedTuple
 
 import numpy as np
+from hypothesis import assume
 from hypothesis import strategies as st
 
 from esvi_shm.config import FitConfig
 from esvi_shm.corpus.corpus import Corpus
+from esvi_shm.families.lda import listed
 from esvi_shm.runtime.serial import SerialFit
 from tests import naive
 
@@ -22,6 +24,9 @@ class Case:
     orders: list[list[tuple[int, int]]]
 
     def fit(self, **changes) -> SerialFit:
+        """A fit of it; with storage `sparse` only where every row has places for all topics."""
+        if changes.get("storage") == "sparse":
+            assume(self.options["n_topics"] <= listed.SPARE)
         return play(self.counts, **{**self.options, **changes})
 
 
@@ -123,6 +128,33 @@ def margins_of(fit: SerialFit, counts: np.ndarray, phi: np.ndarray) -> tuple[np.
     return np.stack(blocks, axis=1), np.stack([mass[a:b].sum(axis=0) for a, b in pairwise(bounds)])
 
 
+def listed_rows(fit: SerialFit, shard: dict) -> listed.Listed:
+    """phi_doc of a shard with storage `sparse`."""
+    return listed.of_arrays("phi_doc", shard, np.zeros(fit.config.n_topics, np.float32))
+
+
+def phi_doc_of(fit: SerialFit, shard: dict) -> np.ndarray:
+    """Of a shard, by row, with a storage that has it."""
+    if fit.config.storage == "sparse":
+        return np.asarray(listed.ListedRows(listed_rows(fit, shard)))
+    return shard["phi_doc"]
+
+
+def put_phi_doc(fit: SerialFit, shard: dict, rows: np.ndarray) -> None:
+    """The other way round; with storage `sparse` they must have places."""
+    if fit.config.storage != "sparse":
+        shard["phi_doc"][:] = rows
+        return
+    lists = listed_rows(fit, shard)
+    lists.rest[:] = 0.0
+    lists.size[:] = (rows > 0).sum(axis=1)
+    assert (lists.size <= np.diff(lists.first)).all()
+    for i, row in enumerate(rows):
+        places = slice(lists.first[i], lists.first[i] + lists.size[i])
+        lists.topics[places] = np.flatnonzero(row)
+        lists.values[places] = row[row > 0]
+
+
 def look(fit: SerialFit, counts: np.ndarray) -> Seen:
     """All that the fit holds now."""
     s, n_topics = fit.sizes, fit.config.n_topics
@@ -132,9 +164,9 @@ def look(fit: SerialFit, counts: np.ndarray) -> Seen:
         phi_doc = np.zeros((s.n_documents, s.n_blocks, n_topics))
         phi_word = np.zeros((s.n_workers, s.n_words, n_topics))
         for p, shard in enumerate(fit.shards):
-            first = documents_of(fit, p).start
+            first, rows = documents_of(fit, p).start, phi_doc_of(fit, shard)
             for c, (lo, hi) in enumerate(pairwise(shard["block_row_ptr"])):
-                phi_doc[first + shard["row_doc"][lo:hi], c // s.n_turns] = shard["phi_doc"][lo:hi]
+                phi_doc[first + shard["row_doc"][lo:hi], c // s.n_turns] = rows[lo:hi]
             words = fit.corpus_arrays["word_ids"][shard["word_row"]]
             np.add.at(phi_word[p], words, shard["phi_word"])
     return Seen(
@@ -166,8 +198,10 @@ def put(fit: SerialFit, counts: np.ndarray, phi: np.ndarray) -> None:
             others = 1 - shard["kept"].sum(axis=1, dtype=np.float64)
             shard["rest"][:] = others / max(fit.config.n_topics - n_kept, 1)
             continue
+        rows = np.zeros((len(shard["row_doc"]), fit.config.n_topics), np.float32)
         for c, (lo, hi) in enumerate(pairwise(shard["block_row_ptr"])):
-            shard["phi_doc"][lo:hi] = phi_doc[first + shard["row_doc"][lo:hi], c // n_turns]
+            rows[lo:hi] = phi_doc[first + shard["row_doc"][lo:hi], c // n_turns]
+        put_phi_doc(fit, shard, rows)
         for c, (lo, hi) in enumerate(pairwise(shard["block_word_ptr"])):
             turn = list(documents_of(fit, p)[c % n_turns :: n_turns])
             sums = np.einsum("dv,dvk->vk", counts[turn], phi[turn])

@@ -10,7 +10,7 @@ from tests import naive
 from tests.families.lda.play import follow, look, oracle_of, play, put
 from tests.families.lda.test_visits import assert_visit_is_right
 
-storages = pytest.mark.parametrize("storage", ["margins", "full"])
+storages = pytest.mark.parametrize("storage", ["margins", "full", "sparse"])
 
 
 @kernel

@@ -90,7 +90,7 @@ def noisy_phi(fit, counts, worker, block):
     return phi / phi.sum(axis=2, keepdims=True)
 
 
-@pytest.mark.parametrize("storage", ["margins", "full", "topk"])
+@pytest.mark.parametrize("storage", ["margins", "full", "sparse", "topk"])
 def test_a_noisy_visit_follows_the_equations(storage):
     fit = play(COUNTS, storage=storage, **NOISY)
     for _ in range(5):
@@ -104,7 +104,7 @@ def test_a_noisy_visit_follows_the_equations(storage):
         assert seen.entropy[0, 0] == pytest.approx(entropy, rel=1e-4, abs=1e-3)
 
 
-@pytest.mark.parametrize("storage", ["margins", "full", "topk"])
+@pytest.mark.parametrize("storage", ["margins", "full", "sparse", "topk"])
 @pytest.mark.parametrize("inference", ["vb", "anneal"])
 def test_the_bound_is_exact_in_noisy_passes(storage, inference):
     options = {**NOISY, "noise": 2.0, "inference": inference, "n_workers": 2, "n_blocks": 3}

@@ -7,7 +7,7 @@ from esvi_shm.families.lda.update import FLUSH_ROWS
 from tests.families.lda.play import follow, look, oracle_of, play, put
 from tests.families.lda.test_visits import assert_visit_is_right
 
-storages = pytest.mark.parametrize("storage", ["margins", "full", "topk"])
+storages = pytest.mark.parametrize("storage", ["margins", "full", "sparse", "topk"])
 
 
 def disjoint_fit(storage, **options):
@@ -84,7 +84,7 @@ def test_sums_over_documents_are_flushed_to_float64(storage):
     # Of the small ones only those before the first flush may be lost; the rest is rounding. The
     # word has one pair too few for it when it is first looked at.
     first_flush = 2 * FLUSH_ROWS
-    if storage == "margins":
+    if storage in ("margins", "sparse"):
         error = after.phi_word.sum() - counts.sum()
         unseen = first_flush
     else:

@@ -21,7 +21,7 @@ from tests.families.lda.play import (
     put,
 )
 
-storages = pytest.mark.parametrize("storage", ["margins", "full", "topk"])
+storages = pytest.mark.parametrize("storage", ["margins", "full", "sparse", "topk"])
 WHEN = priors.EVERY  # of vb without tempering: the first time that priors are learned
 
 

@@ -30,7 +30,7 @@ NEAR = {"rtol": 1e-4, "atol": 1e-5 * COUNTS.max()}
 
 @settings(max_examples=40)
 @given(case=cases())
-@pytest.mark.parametrize("storage", ["margins", "full", "topk"])
+@pytest.mark.parametrize("storage", ["margins", "full", "sparse", "topk"])
 def test_sums_hold_from_the_start(storage, case):
     fit = case.fit(storage=storage)
     assert_sums_hold(fit, case.counts)
@@ -45,7 +45,13 @@ def test_sums_hold_from_the_start(storage, case):
 def test_starts_depend_on_neither_workers_nor_storage(start):
     one = play(COUNTS, n_topics=4, n_blocks=5, start=start, storage="full")
     seen = look(one, COUNTS)
-    for n_workers, storage in ((1, "margins"), (2, "margins"), (3, "full"), (3, "margins")):
+    for n_workers, storage in (
+        (1, "margins"),
+        (2, "margins"),
+        (3, "full"),
+        (3, "margins"),
+        (2, "sparse"),
+    ):
         other = play(
             COUNTS, n_topics=4, n_blocks=5, n_workers=n_workers, start=start, storage=storage
         )

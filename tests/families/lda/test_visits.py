@@ -23,7 +23,7 @@ from tests.families.lda.play import (
 )
 
 EPSILON = np.finfo(np.float32).eps
-storages = pytest.mark.parametrize("storage", ["margins", "full", "topk"])
+storages = pytest.mark.parametrize("storage", ["margins", "full", "sparse", "topk"])
 
 
 def expected_phi(fit, seen, counts, worker, block, eta_total):

@@ -1,0 +1,338 @@
+"""Rows of which few topics are far from a prior: a list of these, and one number for the others.
+
+    row[k] = values[first[i] + j]   where topics[first[i] + j] = k, for a j below size[i]
+             prior[k] + rest[i]     elsewhere
+
+A row has a fixed number of places, `PER_PAIR` or so for each pair and `SPARE` more, whatever the
+number of topics. A row in which no more topics are above the prior is kept to the bit. Of another
+those are listed that are above `LEAST_SHARE` of it, or as many of the largest as there are places;
+what has no place goes to the listed topics in proportion, or evenly to all others (`put_row`). How
+much that was is counted in `Window.moved`.
+
+Visits work on whole rows: some rows at a time are unpacked into a window, which is at the prior
+before and after.
+"""
+
+from typing import Any, NamedTuple
+
+import numpy as np
+from numba import types
+from numba.extending import overload
+
+from esvi_shm.compile import kernel
+from esvi_shm.families.lda.few import BATCH
+from esvi_shm.shared.table import ArraySpec
+from esvi_shm.sparse import above_into, lowest, popcount
+from esvi_shm.vector import aligned, padded, unsigned
+
+#: Places of a row for each of its pairs, of phi_doc and of gamma, and how many more there are. A
+#: pair lives in 3 or 4 topics, most of which it shares with the other pairs of its row.
+ROW_PLACES, DOCUMENT_PLACES, SPARE = 2, 1, 8
+#: A share of a row that is not worth a place where not all topics have one.
+LEAST_SHARE = np.float32(1e-5)
+#: Looks for the limit above which a row has no more topics than places; fewer where it is so near.
+LOOKS, NEARLY = 12, 7 / 8
+
+
+class Listed(NamedTuple):
+    """N rows of K topics as lists."""
+
+    first: np.ndarray  # int64 (N + 1,): where the places of a row begin
+    size: np.ndarray  # int32 (N,): how many of them are taken
+    rest: np.ndarray  # float32 (N,): what each topic that is not listed has beyond the prior
+    topics: np.ndarray  # uint8 to uint32 (places,)
+    values: np.ndarray  # float32 (places,): with the prior
+    prior: np.ndarray  # float32 (K,); not shared
+
+
+class Window(NamedTuple):
+    """A worker's private arrays: `BATCH` rows as whole rows, and what it takes to list them."""
+
+    gamma: np.ndarray  # float32 (BATCH, K): at the prior between visits
+    phi: np.ndarray  # float32 (BATCH, K): 0 between visits
+    rows: np.ndarray  # int32 (BATCH,): 0, 1, ...
+    live: np.ndarray  # int64 (BATCH, ceil(K / 64)): topics that a row may have, see `active`
+    had: np.ndarray  # int64, the same: those that were listed when it was unpacked
+    bits: np.ndarray  # int64 (1, ceil(K / 64))
+    own: np.ndarray  # int32 (K + 16,): topics of the row at hand
+    moved: np.ndarray  # float64 (1,): tokens that had no place in a visit
+
+
+def make_window(alpha: np.ndarray) -> Window:
+    """A window for rows of gamma with this prior, float32 (K,), and of phi_doc."""
+    n_topics = len(alpha)
+    width = -(-n_topics // 64)
+    # Rows from a cache line on, as in a segment.
+    gamma, phi = (
+        aligned(BATCH * padded(n_topics))[: BATCH * n_topics].reshape(BATCH, n_topics)
+        for _ in range(2)
+    )
+    gamma[:] = alpha
+    return Window(
+        gamma=gamma,
+        phi=phi,
+        rows=np.arange(BATCH, dtype=np.int32),
+        live=np.zeros((BATCH, width), np.int64),
+        had=np.zeros((BATCH, width), np.int64),
+        bits=np.zeros((1, width), np.int64),
+        own=np.zeros(padded(n_topics) + 16, np.int32),
+        moved=np.zeros(1),
+    )
+
+
+def n_places(n_pairs: int, n_rows: int, per_pair: int, n_topics: int) -> int:
+    """Places of so many rows with so many pairs together."""
+    return min(per_pair * n_pairs + SPARE * n_rows, n_topics * n_rows)
+
+
+def specs(
+    name: str, n_rows: int, places: int, n_topics: int, writer: str, readers: str, text: str
+) -> list[ArraySpec]:
+    """The shared arrays of rows, as `of_arrays` finds them."""
+    shapes = {
+        "first": ((n_rows + 1,), np.int64, "where the places of each row begin"),
+        "size": ((n_rows,), np.int32, "how many places of each row are taken"),
+        "rest": ((n_rows,), np.float32, "what topics that are not listed have beyond the prior"),
+        "topics": ((places,), np.min_scalar_type(n_topics - 1), "the topics listed"),
+        "values": ((places,), np.float32, "their values"),
+    }
+    return [
+        ArraySpec(f"{name}_{part}", shape, dtype, writer, readers, f"{text}: {what}")
+        for part, (shape, dtype, what) in shapes.items()
+    ]
+
+
+def of_arrays(name: str, arrays: Any, prior: np.ndarray) -> Listed:
+    """Rows by their shared arrays, and their prior, float32, shape (K,)."""
+    parts = {part: arrays[f"{name}_{part}"] for part in Listed._fields if part != "prior"}
+    return Listed(**parts, prior=prior)
+
+
+class ListedRows:
+    """The matrix that lists are, to be looked at; rows are made when they are asked for."""
+
+    dtype = np.dtype(np.float32)
+
+    def __init__(self, listed: Listed) -> None:
+        self._listed = listed
+        self.shape = len(listed.size), len(listed.prior)
+
+    def __len__(self) -> int:
+        return self.shape[0]
+
+    def __getitem__(self, which: int | slice) -> np.ndarray:
+        if isinstance(which, slice):
+            first, last, step = which.indices(len(self))
+            if step != 1:
+                raise ValueError(f"rows must be asked for one after another, got step {step}")
+            return self._rows(first, max(first, last))
+        i = range(len(self))[which]
+        return self._rows(i, i + 1)[0]
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
+        if copy is False:
+            raise ValueError("a matrix of lists must be made")
+        return self._rows(0, len(self)).astype(dtype or self.dtype, copy=False)
+
+    def _rows(self, first: int, last: int) -> np.ndarray:
+        listed = self._listed
+        made = np.empty((last - first, self.shape[1]), np.float32)
+        made[:] = listed.prior + listed.rest[first:last, None]
+        size = listed.size[first:last]
+        row = np.repeat(np.arange(last - first), size)
+        # Place j of a row is so far behind the entries of the rows before it.
+        at = np.arange(len(row)) + np.repeat(
+            listed.first[first:last] - np.cumsum(size) + size, size
+        )
+        made[row, listed.topics[at]] = listed.values[at]
+        return made
+
+
+@kernel
+def lay_out(first, per_pair, n_topics, n_places):
+    """Turn the numbers of pairs of all rows, from `first[1]` on, into where their places begin."""
+    n_rows = first.shape[0] - 1
+    first[0] = 0
+    all_fit = n_places >= n_topics * n_rows
+    for i in range(n_rows):
+        places = n_topics if all_fit else per_pair * first[i + 1] + SPARE
+        first[i + 1] = first[i] + places
+
+
+def row_of(matrix: Any, i: int, out: np.ndarray) -> np.ndarray:
+    """Row i of a matrix, in kernels; of `Listed` it is made in `out`, float32, shape (K,)."""
+    raise NotImplementedError("for kernels")
+
+
+def n_rows_of(matrix: Any) -> int:
+    """How many rows a matrix, or `Listed`, has; in kernels."""
+    raise NotImplementedError("for kernels")
+
+
+@overload(row_of, inline="always")
+def _row_of(matrix, i, out):
+    if isinstance(matrix, types.Array):
+        return lambda matrix, i, out: matrix[i]
+
+    def made(matrix, i, out):
+        for k in range(out.shape[0]):
+            out[k] = matrix.prior[k]
+        unpack_into(matrix, i, out)
+        return out
+
+    return made
+
+
+@overload(n_rows_of, inline="always")
+def _n_rows_of(matrix):
+    if isinstance(matrix, types.Array):
+        return lambda matrix: matrix.shape[0]
+    return lambda matrix: matrix.size.shape[0]
+
+
+@kernel(inline="always")
+def unpack_into(listed, i, row):
+    """Row i, into a row that is at the prior."""
+    topics, values, rest = listed.topics, listed.values, listed.rest[i]
+    if rest > 0.0:
+        for k in range(row.shape[0]):
+            row[k] = listed.prior[k] + rest
+    first = listed.first[i]
+    for j in range(listed.size[i]):
+        at = unsigned(first + j)
+        row[unsigned(topics[at])] = values[at]
+
+
+@kernel(inline="always")
+def _count(bits):
+    n = 0
+    for w in range(bits.shape[1]):
+        n += popcount(bits[0, w])
+    return n
+
+
+@kernel
+def choose_topics(row, prior, places, bits, own):
+    """Choose the topics of a row that get a place, by a look at all of them.
+
+    Parameters
+    ----------
+    row, prior : float32 arrays, shape (K,)
+    places : int
+    bits : int64 array, shape (1, ceil(K / 64))
+        Scratch.
+    own : int32 array, shape (K + 16,)
+        Written: the topics, ascending.
+
+    Returns
+    -------
+    tuple
+        How many they are; what all topics have beyond the prior, or -1 where those chosen have all.
+    """
+    above_into(row, prior, np.float32(0.0), bits[0])
+    n, total = _count(bits), np.float32(-1.0)
+    if n > places:
+        total = largest = np.float32(0.0)
+        for k in range(row.shape[0]):
+            total += max(row[k] - prior[k], np.float32(0.0))
+            largest = max(largest, row[k] - prior[k])
+        low, high = LEAST_SHARE * total, largest
+        above_into(row, prior, low, bits[0])
+        n = _count(bits)
+        for _ in range(LOOKS if n > places else 0):
+            middle = np.float32(np.sqrt(np.float64(low) * np.float64(high)))
+            above_into(row, prior, middle, bits[0])
+            n = _count(bits)
+            if n > places:
+                low = middle
+                continue
+            high = middle
+            if n >= np.int64(NEARLY * places):
+                break
+        if n > places:
+            above_into(row, prior, high, bits[0])
+            n = _count(bits)
+    end = 0
+    for w in range(bits.shape[1]):
+        left = bits[0, w]
+        while left != 0:
+            own[unsigned(end)] = 64 * w + lowest(left)
+            left &= left - 1
+            end += 1
+    return n, total
+
+
+@kernel
+def choose_among(row, prior, places, own, n):
+    """The same among n topics, outside of which the row is at the prior; `own` has them first."""
+    m = 0
+    total = largest = np.float32(0.0)
+    for j in range(n):
+        k = unsigned(own[unsigned(j)])
+        value = row[k] - prior[k]
+        if value > 0.0:
+            own[unsigned(m)] = k
+            m += 1
+            total += value
+            largest = max(largest, value)
+    if m <= places:
+        return m, np.float32(-1.0)
+    low, high = LEAST_SHARE * total, largest
+    found = _above(row, prior, low, own, m)
+    if found > places:
+        for _ in range(LOOKS):
+            middle = np.float32(np.sqrt(np.float64(low) * np.float64(high)))
+            found = _above(row, prior, middle, own, m)
+            if found > places:
+                low = middle
+                continue
+            high = middle
+            if found >= np.int64(NEARLY * places):
+                break
+        low = high
+    n = 0
+    for j in range(m):
+        k = unsigned(own[unsigned(j)])
+        if row[k] - prior[k] > low:
+            own[unsigned(n)] = k
+            n += 1
+    # Where all are the same no limit tells them apart.
+    return (n if n > 0 else places), total
+
+
+@kernel(inline="always")
+def _above(row, prior, limit, own, n):
+    found = 0
+    for j in range(n):
+        k = unsigned(own[unsigned(j)])
+        found += row[k] - prior[k] > limit
+    return found
+
+
+@kernel(inline="always")
+def put_row(listed, i, row, own, n, total, spread):
+    """List n topics of a row; what has no place goes to them in proportion, or (`spread`) evenly
+    to the others. Returns how much that is.
+    """
+    topics, values, prior = listed.topics, listed.values, listed.prior
+    n_topics = row.shape[0]
+    rest, scale, outside = np.float32(0.0), np.float32(1.0), np.float32(0.0)
+    if total >= 0.0:
+        inside = np.float32(0.0)
+        for j in range(n):
+            k = unsigned(own[unsigned(j)])
+            inside += row[k] - prior[k]
+        outside = max(total - inside, np.float32(0.0))
+        if inside > 0.0 and not spread:
+            scale = total / inside
+        else:
+            rest = outside / np.float32(max(n_topics - n, 1))
+    first = listed.first[i]
+    for j in range(n):
+        k, at = unsigned(own[unsigned(j)]), unsigned(first + j)
+        value = row[k]
+        if scale != 1.0:
+            value = prior[k] + (value - prior[k]) * scale
+        topics[at], values[at] = k, value
+    listed.size[i], listed.rest[i] = n, rest
+    return outside

@@ -1,0 +1,337 @@
+"""Storage `sparse`: as `margins`, with gamma and phi_doc as lists of topics.
+
+What documents take does not grow with the number of topics then, so thousands of topics fit where
+whole rows would not; lambda and phi_word stay whole rows. The updates are those of `margins` and
+`active`, on a window of whole rows: rows of a block are unpacked, updated and listed again, a few
+at a time. A row that has no more topics than places (`listed`) has the same iterates as with
+`margins`. What has no place goes to the listed topics in proportion, in phi_doc and gamma alike, so
+that every token stays one; in sweeps over topics that stay as they are, from uniform phi on, evenly
+to the others, for there it may still be told where it belongs.
+
+phi_word has what the update found, so with much that has no place F is that of no phi, and a little
+too high. How much it was is in the summary.
+"""
+
+from typing import Any
+
+import numpy as np
+
+from esvi_shm.compile import kernel
+from esvi_shm.families.contract import Arrays
+from esvi_shm.families.lda import active, margins
+from esvi_shm.families.lda.desk import prepare
+from esvi_shm.families.lda.few import BATCH
+from esvi_shm.families.lda.listed import (
+    DOCUMENT_PLACES,
+    ROW_PLACES,
+    Listed,
+    Window,
+    choose_among,
+    choose_topics,
+    lay_out,
+    of_arrays,
+    put_row,
+    unpack_into,
+)
+from esvi_shm.families.lda.lists import list_words
+from esvi_shm.families.lda.starts.random import random_phi_into
+from esvi_shm.families.lda.update import FLUSH_ROWS, entropy, topic_factors_into
+from esvi_shm.sparse import bits_into
+from esvi_shm.vector import unsigned
+
+#: What the storage keeps of phi; see `margins.ARRAYS`.
+ARRAYS = (("phi_doc", "row", "listed", margins.ARRAYS[0][3]), margins.ARRAYS[1])
+
+add_words = margins.add_words
+
+
+def attach(arrays: Arrays, window: Window) -> tuple[Listed, tuple[Any, ...]]:
+    """gamma and phi of a shard by its arrays, as the kernels take them."""
+    prior, none = window.gamma[0].copy(), np.zeros(window.gamma.shape[1], np.float32)
+    phi = of_arrays("phi_doc", arrays, none), arrays["phi_word"], window
+    return of_arrays("gamma", arrays, prior), phi
+
+
+@kernel
+def _open(shard, at, n, gamma, phi):
+    """Unpack n rows from `at` on into the window."""
+    phi_doc, _, window = phi
+    for j in range(n):
+        unpack_into(gamma, shard.row_doc[at + j], window.gamma[j])
+        unpack_into(phi_doc, at + j, window.phi[j])
+
+
+@kernel
+def _close(shard, at, n, gamma, phi, spread):
+    """List the n rows of the window again, by a look at all topics."""
+    phi_doc, _, window = phi
+    bits, own = window.bits, window.own
+    for j in range(n):
+        r, d = at + j, shard.row_doc[at + j]
+        gamma_row, phi_row = window.gamma[j], window.phi[j]
+        n_topics = gamma_row.shape[0]
+        places = phi_doc.first[r + 1] - phi_doc.first[r]
+        n_own, total = choose_topics(phi_row, phi_doc.prior, places, bits, own)
+        window.moved[0] += put_row(phi_doc, r, phi_row, own, n_own, total, spread)
+        if total >= 0.0:
+            rest, prior = phi_doc.rest[r], gamma.prior
+            for k in range(n_topics):
+                gamma_row[k] = max(gamma_row[k] - phi_row[k] + rest, prior[k] + rest)
+            first = phi_doc.first[r]
+            for i in range(n_own):
+                k, value = unsigned(own[i]), phi_doc.values[unsigned(first + i)]
+                gamma_row[k] = max(gamma_row[k] - rest + value, prior[k] + value)
+        for k in range(n_topics):
+            phi_row[k] = 0.0
+        _list_document(d, gamma, window, gamma_row, spread)
+
+
+@kernel(inline="always")
+def _list_document(d, gamma, window, row, spread):
+    """List a document's row of the window, which is at the prior then."""
+    places = gamma.first[d + 1] - gamma.first[d]
+    n, total = choose_topics(row, gamma.prior, places, window.bits, window.own)
+    window.moved[0] += put_row(gamma, d, row, window.own, n, total, spread)
+    for k in range(row.shape[0]):
+        row[k] = gamma.prior[k]
+
+
+@kernel(allocates=True)
+def visit(desk, block, given, frozen, want_words, want_entropy):
+    """One visit of a block to a shard; parameters and result as `margins.visit`."""
+    prepare(desk, block, given)
+    lambda_, phi, rule, scratch = desk.lambda_, desk.phi, desk.rule, desk.scratch
+    bound = _sweep(
+        desk.shard, block, desk.gamma, lambda_, phi, rule, given, frozen, want_words, want_entropy,
+        scratch,
+    )  # fmt: skip
+    if want_words:
+        relax = np.float32(1.0) if frozen else rule.relax
+        bound += margins.settle_words(
+            desk.shard, block, lambda_, phi, rule.eta, relax, frozen, want_entropy, scratch,
+            desk.pi[1][desk.worker],
+        )  # fmt: skip
+    return bound
+
+
+@kernel
+def _sweep(
+    shard, block, gamma, lambda_, phi, rule, given, frozen, want_words, want_entropy, scratch
+):
+    """As `margins.sweep`, window by window."""
+    window = phi[2]
+    first_row, last_row = shard.block_row_ptr[block], shard.block_row_ptr[block + 1]
+    n_words = shard.block_word_ptr[block + 1] - shard.block_word_ptr[block]
+    scratch.since[:n_words] = 0
+    window.moved[0] = 0.0
+    bound = 0.0
+    for at in range(first_row, last_row, BATCH):
+        if want_words and at > first_row and (at - first_row) % FLUSH_ROWS == 0:
+            margins.flush_words(shard, block, at, scratch)
+        n = min(BATCH, last_row - at)
+        _open(shard, at, n, gamma, phi)
+        bound += margins.sweep_rows(
+            shard, block, at, at + n, window.gamma, window.rows, window.phi, at, lambda_, rule,
+            given, want_words, want_entropy, scratch,
+        )  # fmt: skip
+        _close(shard, at, n, gamma, phi, frozen)
+    return bound
+
+
+@kernel
+def _open_active(shard, at, n, gamma, phi):
+    """As `_open`, noting which topics the rows may have."""
+    phi_doc, _, window = phi
+    for j in range(n):
+        d, live = shard.row_doc[at + j], window.live[j]
+        unpack_into(gamma, d, window.gamma[j])
+        unpack_into(phi_doc, at + j, window.phi[j])
+        live[:] = 0
+        if gamma.rest[d] > 0.0 or phi_doc.rest[at + j] > 0.0:
+            for k in range(window.gamma.shape[1]):
+                live[k >> 6] |= np.int64(1) << np.int64(k & 63)
+        else:
+            _mark(gamma, d, live)
+            _mark(phi_doc, at + j, live)
+        for w in range(live.shape[0]):
+            window.had[j, w] = live[w]
+
+
+@kernel(inline="always")
+def _mark(listed, i, live):
+    """Note the topics of a row."""
+    first = listed.first[i]
+    for j in range(listed.size[i]):
+        k = np.int64(listed.topics[unsigned(first + j)])
+        live[unsigned(k >> 6)] |= np.int64(1) << (k & 63)
+
+
+@kernel
+def _close_active(shard, at, n, gamma, phi):
+    """As `_close`, by a look at the topics that the rows had or may have."""
+    phi_doc, _, window = phi
+    own, had = window.own, window.had
+    for j in range(n):
+        r, d = at + j, shard.row_doc[at + j]
+        gamma_row, phi_row = window.gamma[j], window.phi[j]
+        for w in range(had.shape[1]):
+            had[j, w] |= window.live[j, w]
+        n_had = bits_into(had, j, own)
+        places = phi_doc.first[r + 1] - phi_doc.first[r]
+        n_own, total = choose_among(phi_row, phi_doc.prior, places, own, n_had)
+        window.moved[0] += put_row(phi_doc, r, phi_row, own, n_own, total, False)
+        n_had = bits_into(had, j, own)
+        if total >= 0.0:
+            for i in range(n_had):
+                k = unsigned(own[unsigned(i)])
+                gamma_row[k] -= phi_row[k]
+                phi_row[k] = 0.0
+            unpack_into(phi_doc, r, phi_row)
+            for i in range(n_had):
+                k = unsigned(own[unsigned(i)])
+                gamma_row[k] = max(gamma_row[k] + phi_row[k], gamma.prior[k] + phi_row[k])
+        places = gamma.first[d + 1] - gamma.first[d]
+        n_own, total = choose_among(gamma_row, gamma.prior, places, own, n_had)
+        window.moved[0] += put_row(gamma, d, gamma_row, own, n_own, total, False)
+        n_had = bits_into(had, j, own)
+        for i in range(n_had):
+            k = unsigned(own[unsigned(i)])
+            gamma_row[k] = gamma.prior[k]
+            phi_row[k] = 0.0
+
+
+@kernel(allocates=True)
+def visit_active(desk, block, want_entropy, live, lists):
+    """One visit of a block to a shard, over the active sets; see `active.visit`."""
+    shard, gamma, lambda_, phi = desk.shard, desk.gamma, desk.lambda_, desk.phi
+    worker, rule, scratch = desk.worker, desk.rule, desk.scratch
+    pi_others, pi_rows = desk.pi
+    topic_factors_into(pi_others, pi_rows[worker], worker, rule, scratch.log_topic, scratch.factor)
+    list_words(shard, block, lambda_, phi[1], rule, scratch.factor, live, lists, pi_rows[worker])
+    bound = _sweep_active(shard, block, gamma, lambda_, phi, rule, want_entropy, scratch, lists)
+    return bound + active.settle(
+        shard, block, lambda_, phi[1], rule.eta, want_entropy, live, lists, scratch,
+        pi_rows[worker],
+    )  # fmt: skip
+
+
+@kernel
+def _sweep_active(shard, block, gamma, lambda_, phi, rule, want_entropy, scratch, lists):
+    """As that of `active`, window by window."""
+    window = phi[2]
+    first_row, last_row = shard.block_row_ptr[block], shard.block_row_ptr[block + 1]
+    active.begin(shard, block, scratch, lists)
+    window.moved[0] = 0.0
+    bound = 0.0
+    for at in range(first_row, last_row, BATCH):
+        if at > first_row and (at - first_row) % FLUSH_ROWS == 0:
+            active.flush_words(shard, block, at, scratch, lists)
+        n = min(BATCH, last_row - at)
+        _open_active(shard, at, n, gamma, phi)
+        bound += active.sweep_rows(
+            shard, block, at, at + n, window.gamma, window.rows, window.phi, at, window.live,
+            lambda_, rule, want_entropy, scratch, lists,
+        )  # fmt: skip
+        _close_active(shard, at, n, gamma, phi)
+    return bound
+
+
+@kernel
+def lay_out_rows(shard, gamma, phi_doc):
+    """Where the places of all rows begin."""
+    row_doc, row_ptr = shard.row_doc, shard.row_ptr
+    n_topics = gamma.prior.shape[0]
+    gamma.first[:] = 0
+    for r in range(row_doc.shape[0]):
+        pairs = row_ptr[r + 1] - row_ptr[r]
+        phi_doc.first[r + 1] = pairs
+        gamma.first[row_doc[r] + 1] += pairs
+    lay_out(phi_doc.first, ROW_PLACES, n_topics, phi_doc.values.shape[0])
+    lay_out(gamma.first, DOCUMENT_PLACES, n_topics, gamma.values.shape[0])
+
+
+@kernel(allocates=True)
+def set_uniform(shard, gamma, phi, alpha):
+    """phi = 1 / K for every pair, and gamma to match; the words' margin is left to a fold-in."""
+    pair_count, row_ptr = shard.pair_count, shard.row_ptr
+    phi_doc, phi_word, _ = phi
+    phi_doc.size[:] = 0
+    for r in range(phi_doc.size.shape[0]):
+        tokens = 0.0
+        for j in range(row_ptr[r], row_ptr[r + 1]):
+            tokens += pair_count[j]
+        phi_doc.rest[r] = tokens / phi_doc.prior.shape[0]
+    phi_word[:] = 0.0
+    sum_documents(shard, gamma, phi, alpha)
+
+
+@kernel(allocates=True)
+def set_random(shard, phi, first_document, word_ids, seed, pair_phi):
+    """phi of every pair uniform on the simplex; returns H by block."""
+    pair_word, pair_count = shard.pair_word, shard.pair_count
+    row_doc, row_ptr = shard.row_doc, shard.row_ptr
+    block_row_ptr, word_row = shard.block_row_ptr, shard.word_row
+    phi_doc, phi_word, window = phi
+    entropies = np.zeros(block_row_ptr.shape[0] - 1)
+    phi_word[:] = 0.0
+    row = window.phi[0]
+    for b in range(entropies.shape[0]):
+        for r in range(block_row_ptr[b], block_row_ptr[b + 1]):
+            for j in range(row_ptr[r], row_ptr[r + 1]):
+                i = pair_word[j]
+                pair = (first_document + row_doc[r]) * word_ids.shape[0] + word_ids[word_row[i]]
+                random_phi_into(pair_phi, pair, seed)
+                entropies[b] += pair_count[j] * entropy(pair_phi)
+                for k in range(pair_phi.shape[0]):
+                    row[k] += pair_count[j] * pair_phi[k]
+                    phi_word[i, k] += pair_count[j] * pair_phi[k]
+            places = phi_doc.first[r + 1] - phi_doc.first[r]
+            n, total = choose_topics(row, phi_doc.prior, places, window.bits, window.own)
+            put_row(phi_doc, r, row, window.own, n, total, True)
+            row[:] = 0.0
+    return entropies
+
+
+@kernel(allocates=True)
+def sum_documents(shard, gamma, phi, alpha):
+    """gamma_d = alpha + the sum of its rows of phi_doc, listed."""
+    row_doc, block_row_ptr = shard.row_doc, shard.block_row_ptr
+    phi_doc, _, window = phi
+    n_topics = alpha.shape[0]
+    for k in range(n_topics):
+        gamma.prior[k] = alpha[k]
+        for j in range(BATCH):
+            window.gamma[j, k] = gamma.prior[k]
+    # The rows of a cell are in the order of the documents: each goes on where it was left.
+    following = block_row_ptr[:-1].copy()
+    rests = np.zeros(BATCH, np.float32)
+    listed, spread = np.zeros(BATCH, np.bool_), np.zeros(BATCH, np.bool_)
+    row = window.phi[0]
+    n_documents = gamma.size.shape[0]
+    for at in range(0, n_documents, BATCH):
+        rests[:], listed[:], spread[:] = 0.0, False, False
+        for c in range(following.shape[0]):
+            r = following[c]
+            while r < block_row_ptr[c + 1] and row_doc[r] < at + BATCH:
+                j = row_doc[r] - at
+                if phi_doc.rest[r] > 0.0 and phi_doc.size[r] > 0:
+                    unpack_into(phi_doc, r, row)
+                    for k in range(n_topics):
+                        window.gamma[j, k] += row[k]
+                        row[k] = 0.0
+                else:
+                    for i in range(phi_doc.first[r], phi_doc.first[r] + phi_doc.size[r]):
+                        window.gamma[j, phi_doc.topics[i]] += phi_doc.values[i]
+                    if phi_doc.size[r] == 0:
+                        rests[j] += phi_doc.rest[r]
+                listed[j] |= phi_doc.size[r] > 0
+                spread[j] |= phi_doc.rest[r] > 0.0
+                r += 1
+            following[c] = r
+        for j in range(min(BATCH, n_documents - at)):
+            if not listed[j]:
+                gamma.size[at + j], gamma.rest[at + j] = 0, rests[j]
+                continue
+            for k in range(n_topics if rests[j] > 0.0 else 0):
+                window.gamma[j, k] += rests[j]
+            _list_document(at + j, gamma, window, window.gamma[j], spread[j])

@@ -1,0 +1,236 @@
+"""Storage `sparse`: gamma and phi_doc as lists of topics."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
+
+from esvi_shm.config import FitConfig
+from esvi_shm.corpus.corpus import Corpus
+from esvi_shm.errors import ParameterError
+from esvi_shm.families.lda import Model, listed
+from esvi_shm.runtime.serial import SerialFit
+from tests.families.lda.play import assert_sums_hold, bound_noise, cases, look, play
+from tests.naive import simulate
+
+COUNTS, _ = simulate(60, 80, 6, 40, seed=3)
+
+
+def lists_of(n_rows: int, places: int, prior: np.ndarray) -> listed.Listed:
+    """Rows that are at the prior, with so many places each."""
+    first = np.arange(n_rows + 1) * places
+    return listed.Listed(
+        first,
+        np.zeros(n_rows, np.int32),
+        np.zeros(n_rows, np.float32),
+        np.zeros(first[-1], np.uint16),
+        np.zeros(first[-1], np.float32),
+        prior,
+    )
+
+
+def as_chosen(row, prior, places, spread=False, among=False):
+    """A row listed and read again; which topics have a place, and how much had none."""
+    lists, own = lists_of(1, places, prior), np.zeros(len(row) + 16, np.int32)
+    if among:
+        own[: len(row)] = np.arange(len(row))
+        n, total = listed.choose_among(row, prior, places, own, len(row))
+    else:
+        bits = np.zeros((1, -(-len(row) // 64)), np.int64)
+        n, total = listed.choose_topics(row, prior, places, bits, own)
+    moved = listed.put_row(lists, 0, row, own, n, total, spread)
+    return listed.ListedRows(lists)[0], own[:n], moved
+
+
+@st.composite
+def rows(draw):
+    """A row and its prior, float32: some topics at the prior, some equal, some far apart."""
+    n_topics = draw(st.integers(1, 150))
+    random = np.random.default_rng(draw(st.integers(0, 2**32 - 1)))
+    prior = (10.0 ** random.uniform(-3, 0, n_topics)).astype(np.float32)
+    above = 10.0 ** random.uniform(-draw(st.integers(0, 9)), 2, n_topics)
+    above[random.random(n_topics) < draw(st.floats(0, 1))] = draw(st.sampled_from([0.0, 0.25]))
+    return (prior + above).astype(np.float32), prior
+
+
+@settings(max_examples=300)
+@given(case=rows(), places=st.integers(1, 160), spread=st.booleans(), among=st.booleans())
+def test_a_row_keeps_its_sum_and_its_largest_topics(case, places, spread, among):
+    row, prior = case
+    made, chosen, moved = as_chosen(row, prior, places, spread, among)
+    above, kept, n = row - prior, made - prior, len(chosen)
+    assert n <= places and (made >= prior).all()
+    assert (np.diff(chosen) > 0).all()
+    assert kept.sum(dtype=float) == pytest.approx(above.sum(dtype=float), rel=1e-5, abs=1e-5)
+    if (above > 0).sum() <= places:
+        np.testing.assert_array_equal(made, row)
+        assert moved == 0
+        return
+    if n == 0:  # as many are the largest
+        assert (above > above.max() * 0.999).sum() > places and not among
+        return
+    others = np.delete(above, chosen).max(initial=0.0)
+    if not (among and above.min() == above.max()):
+        assert above[chosen].min() >= others or (above > others * 0.999).sum() > places
+    # Places are left where what is next is not worth one, or where it is hardly told from others.
+    if n < 0.8 * places:
+        near = (above > others * 0.99).sum()
+        assert others <= 1.001e-5 * above.sum(dtype=float) or near > places * 7 // 8
+
+
+def test_what_has_no_place_goes_in_proportion_or_evenly_to_the_others():
+    row = np.array([4, 2, 1, 1, 0.5, 0.5], np.float32)
+    prior = np.zeros(6, np.float32)
+    made, chosen, moved = as_chosen(row, prior, 2)
+    assert (chosen.tolist(), moved) == ([0, 1], 3)
+    np.testing.assert_allclose(made, [6, 3, 0, 0, 0, 0])
+    made, _, _ = as_chosen(row, prior, 2, spread=True)
+    np.testing.assert_allclose(made, [4, 2, 0.75, 0.75, 0.75, 0.75])
+    flat = np.full(6, 0.5, np.float32)
+    np.testing.assert_array_equal(as_chosen(flat, prior, 2)[0], flat)  # no limit tells them apart
+    assert as_chosen(flat, prior, 2, among=True)[1].tolist() == [0, 1]
+
+
+def test_rows_are_looked_at_as_those_of_a_matrix():
+    random = np.random.default_rng(0)
+    prior = random.random(70).astype(np.float32)
+    lists, matrix = lists_of(5, 20, prior), np.tile(prior, (5, 1))
+    for i in range(5):
+        topics = np.sort(random.choice(70, 4 * i, replace=False))
+        matrix[i] += lists.rest[i]
+        matrix[i, topics] = random.random(len(topics)) + 2
+        lists.size[i] = len(topics)
+        lists.topics[20 * i : 20 * i + len(topics)] = topics
+        lists.values[20 * i : 20 * i + len(topics)] = matrix[i, topics]
+    rows = listed.ListedRows(lists)
+    assert rows.shape == (5, 70) and len(rows) == 5
+    np.testing.assert_array_equal(np.asarray(rows), matrix)
+    np.testing.assert_array_equal(rows[1:4], matrix[1:4])
+    for i in (0, 3, -1):
+        np.testing.assert_array_equal(rows[i], matrix[i])
+    assert rows[3:1].shape == (0, 70)
+    with pytest.raises(IndexError):
+        rows[5]
+    with pytest.raises(ValueError, match="step 2"):
+        rows[::2]
+
+
+@settings(max_examples=30)
+@given(case=cases(max_topics=listed.SPARE))
+def test_where_every_topic_has_a_place_it_is_margins(case):
+    fits = [case.fit(storage=storage) for storage in ("margins", "sparse")]
+    for order in case.orders:
+        for fit in fits:
+            fit.run_pass(order)
+        # The same sums, which the compiler may put together in another order.
+        near = {"rtol": 1e-3, "atol": 1e-6 * case.counts.max()}
+        for one, other in zip(*(look(fit, case.counts)[:5] for fit in fits), strict=True):
+            np.testing.assert_allclose(one, other, **near)
+    noise = bound_noise(case.counts)
+    assert fits[0].bound() == pytest.approx(fits[1].bound(), rel=1e-6, abs=noise)
+
+
+@pytest.mark.parametrize("inference", ["vb", "anneal"])
+def test_its_active_sets_are_those_of_margins(inference):
+    options = {
+        "n_topics": 8, "n_workers": 2, "n_blocks": 3, "inference": inference, "dense_passes": 3,
+        "alpha": 0.05, "eta": 0.05, "cvb0_passes": 6, "seed": 1,
+    }  # fmt: skip
+    fits = [play(COUNTS, storage=storage, **options) for storage in ("margins", "sparse")]
+    for _ in range(10):
+        for fit in fits:
+            fit.run_pass()
+        # What is above the prior by rounding is listed here, and nowhere there.
+        near = {"rtol": 1e-3, "atol": 2e-3}
+        for one, other in zip(*(look(fit, COUNTS)[:5] for fit in fits), strict=True):
+            np.testing.assert_allclose(one, other, **near)
+    np.testing.assert_allclose(fits[0].bound(), fits[1].bound(), rtol=1e-5)
+    assert all(fit.shared["active_visits"].all() for fit in fits)
+
+
+@settings(max_examples=30)
+@given(case=cases(max_topics=90), dense_passes=st.sampled_from([None, 0, 1]), learn=st.booleans())
+def test_every_token_stays_one_where_places_are_short(case, dense_passes, learn):
+    assume(case.options["n_topics"] > 2 * listed.SPARE)
+    fit = play(case.counts, **{**case.options, "storage": "sparse", "dense_passes": dense_passes})
+    counts, shared = case.counts, fit.shared
+    alpha = shared["alpha"]
+    room = {"rtol": 1e-4, "atol": 1e-4}
+
+    def sums():
+        seen = look(fit, counts)
+        of_documents = counts.sum(axis=1, dtype=float)
+        np.testing.assert_allclose(seen.phi_doc.sum(axis=(1, 2)), of_documents, **room)
+        of_words = counts.sum(axis=0, dtype=float)
+        np.testing.assert_allclose(seen.phi_word.sum(axis=(0, 2)), of_words, **room)
+        assert (seen.gamma >= alpha.astype(np.float32)).all() and np.isfinite(seen.gamma).all()
+        assert (seen.phi_doc >= 0).all()
+        return seen
+
+    sums()
+    for order in case.orders:
+        fit.run_pass(order)
+        sums()
+        bound = fit.bound()
+        seen = sums()
+        np.testing.assert_allclose(
+            seen.gamma.sum(axis=1), counts.sum(axis=1, dtype=float) + alpha.sum(), **room
+        )
+        assert np.isfinite(bound).all()
+    windows = [worker.phi[2] for worker in fit.workers]
+    for window in windows:
+        assert not window.phi.any() and (window.gamma == alpha.astype(np.float32)).all()
+
+
+def test_the_end_tells_what_had_no_place_and_the_bound_is_near_that_of_margins():
+    options = {"n_topics": 40, "n_blocks": 2, "alpha": 0.5, "eta": 0.1, "inference": "vb"}
+    fits = [play(COUNTS, storage=storage, **options) for storage in ("margins", "sparse")]
+    shares = []
+    for n_passes in range(1, 31):
+        for fit in fits:
+            fit.run_pass()
+        model, arrays = fits[1].layout.model, fits[1].arrays
+        ending = model.ending(n_passes, fits[1].held, arrays, model.learned(arrays))
+        shares.append(ending["without_place"])
+    assert 0.5 > shares[0] > shares[-1] >= 0
+    assert "without_place" not in fits[0].layout.model.ending(30, None, fits[0].arrays, None)
+    margins, sparse = (fit.bound().elbo for fit in fits)
+    assert sparse == pytest.approx(margins, rel=0.02)
+
+
+def test_what_documents_take_does_not_depend_on_the_number_of_topics():
+    corpus = Corpus.from_sparse(COUNTS)
+
+    def n_bytes(n_topics, storage):
+        config = FitConfig(n_topics, n_workers=1, n_blocks=2, storage=storage)
+        model = Model(config, SerialFit(corpus, replace(config, n_topics=2)).sizes)
+        return sum(s.n_bytes for s in model.shard_specs(0) if not s.name.startswith("phi_word"))
+
+    assert n_bytes(1000, "sparse") == n_bytes(60_000, "sparse") < n_bytes(1000, "margins") / 5
+    # Few topics take no more places than there are topics.
+    assert n_bytes(2, "sparse") < 4 * n_bytes(2, "margins")
+
+
+def test_a_repair_is_refused():
+    config = FitConfig(3, storage="sparse", repair_after=(50,), n_passes=100)
+    with pytest.raises(ParameterError, match="repair_after cannot be used with storage sparse"):
+        Model.check(config)
+
+
+def test_priors_that_are_learned_are_those_of_all_windows():
+    options = {"n_topics": 6, "learn_priors": "both", "n_workers": 2, "n_blocks": 3}
+    fits = [play(COUNTS, storage=storage, **options) for storage in ("margins", "sparse")]
+    for fit in fits:
+        for _ in range(5):
+            fit.run_pass()
+        fit.bound()
+        fit.rest(fit.layout.model.next_rest(0))
+        fit.run_pass()
+        fit.bound()
+        assert_sums_hold(fit, COUNTS)
+    for name in ("alpha", "eta"):
+        np.testing.assert_allclose(fits[0].shared[name], fits[1].shared[name], rtol=1e-5)
+        assert not (fits[0].shared[name] == 0.1).all()
+    assert fits[0].bound() == pytest.approx(fits[1].bound(), abs=bound_noise(COUNTS))
