@@ -14,6 +14,8 @@ from esvi_shm.compact import CompactRows
 from esvi_shm.errors import ModelError
 from esvi_shm.model import FittedModel
 from esvi_shm.parameters import Parameters
+from tests.families.lda.play import play
+from tests.naive import simulate
 from tests.stored import make_model
 
 K = compact.MANY_TOPICS
@@ -63,6 +65,23 @@ def test_what_is_loaded_is_what_was_saved(seed, n_topics, tmp_path, monkeypatch)
     store.save(loaded, tmp_path / "again")
     assert files(tmp_path / "again") == files(tmp_path / "m")
     assert set(files(tmp_path / "m")) >= COMPACT
+
+
+@pytest.mark.parametrize("n_workers", [1, 2])
+def test_a_fit_whose_documents_are_lists_is_saved_as_what_it_is(n_workers, tmp_path):
+    counts, _ = simulate(30, 24, 3, 40, seed=0)
+    fit = play(counts, n_topics=K, storage="sparse", n_workers=n_workers, alpha=0.01)
+    fit.run_pass()
+    model, found = make_model(1.0), fit.layout.model.learned(fit.arrays)
+    model.words = [f"word {v}" for v in range(24)]
+    model.parameters = Parameters(
+        found.lambda_rows, found.word_ids, found.of_units, found.alpha, found.eta
+    )
+    store.save(model, tmp_path / "m")
+    loaded = esvi_shm.load(tmp_path / "m")
+    np.testing.assert_array_equal(loaded.gamma, fit.gamma)
+    np.testing.assert_array_equal(loaded.doc_topic, model.doc_topic)
+    assert model.gamma.shape == (30, K)
 
 
 def test_it_takes_less_and_its_rows_are_read_alone(tmp_path):

@@ -108,7 +108,7 @@ def test_decisions_and_what_has_no_effect_are_one_line_each_on_standard_error(tm
         (["--repair-after", "60,30"], "--repair-after must lie where the updates stay the same"),
         (["--repair-after", "0"], "--repair-after must be at least 1, got 0"),
         (["--route", "x"], "--route must be one of balanced, lap, random, ring, got 'x'"),
-        (["--storage", "x"], "--storage must be one of full, margins, topk, got 'x'"),
+        (["--storage", "x"], "--storage must be one of full, margins, sparse, topk, got 'x'"),
         (
             ["--axis", "topics", "--storage", "topk"],
             "--storage must be full where topics travel (axis topics)",

@@ -76,7 +76,7 @@ def lay_out_within(
         # What comes at a price must not go unnoticed.
         level, found = logging.WARNING, fitting([smaller[at]] if at < len(smaller) else [])
     if found is None:
-        last = [smaller[-1]] if smaller else []
+        last = [smaller[0], smaller[-1]] if smaller else []
         least_bytes, least = min(
             ((peak(layout), layout) for layout in layouts([*same, *last])), key=itemgetter(0)
         )

@@ -238,6 +238,16 @@ def test_active_sets_are_those_of_the_words_that_come(monkeypatch):
     assert "active_left_out" not in results[1].ending
 
 
+def test_lists_of_all_nodes_are_gathered_as_whole_rows(monkeypatch):
+    config = replace(CONFIG, n_topics=20, n_passes=16, dense_passes=4, storage="sparse")
+    results, _ = fit_together(CORPUS, config, 2, monkeypatch)
+    sums_hold(results[0].learned, alpha=2.0, eta=2.0)
+    margins, _ = fit_together(CORPUS, replace(config, storage="margins"), 2, monkeypatch)
+    elbo, of_margins = (found[0].history[-1].elbo for found in (results, margins))
+    assert elbo == pytest.approx(of_margins, rel=0.01)
+    assert 0 <= results[0].ending["without_place"] < 0.1
+
+
 def test_a_block_that_comes_back_lives_in_other_topics():
     config = replace(CONFIG, n_topics=20, dense_passes=0)
     shared = {"knows_live": np.ones(3, bool)}

@@ -7,9 +7,11 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from esvi_shm import families
 from esvi_shm.config import FitConfig, size_in_bytes
 from esvi_shm.corpus.corpus import Corpus
 from esvi_shm.errors import ParameterError
+from esvi_shm.families.lda.schedule import ACTIVE_TOPICS
 from esvi_shm.runtime import engine, memory
 from esvi_shm.runtime.memory import peak_bytes
 
@@ -94,6 +96,21 @@ def test_full_is_taken_where_documents_are_so_short_that_it_is_smaller(caplog):
     assert record.levelno == logging.INFO
     assert "taking storage full in 4 blocks (about " in record.getMessage()
     assert ", for storage margins in 4 blocks would take about " in record.getMessage()
+
+
+def test_with_many_topics_documents_become_lists_first(caplog):
+    config = replace(CONFIG, n_topics=ACTIVE_TOPICS, n_blocks=4)
+    limit = peak(LONG, config, storage="sparse")
+    assert limit < peak(LONG, config, n_blocks=2) and limit < peak(LONG, config, storage="full")
+    assert taken(LONG, config, limit) == ("sparse", None, 4)
+    assert caplog.records[0].levelno == logging.WARNING
+    # Where even that is too large, as many are kept of each pair as fit.
+    least = min(peak(LONG, config, storage="sparse", n_blocks=n) for n in (4, 2))
+    storage, topk, _ = taken(LONG, config, least - 1)
+    assert storage == "topk" and topk < 20
+    # Repairs know no lists.
+    ways = families.find("lda").storages(replace(config, repair_after=(80,)))[1]
+    assert ways[0]["storage"] == "topk"
 
 
 def test_what_comes_at_a_price_is_a_warning(caplog):
