@@ -49,7 +49,7 @@ _float32_of_bits = _bitcast(types.int32, types.float32, ir.FloatType())
 _bits_of_float64 = _bitcast(types.float64, types.int64, ir.IntType(64))
 _float64_of_bits = _bitcast(types.int64, types.float64, ir.DoubleType())
 
-_LN2 = float(np.log(2.0))
+LN2 = float(np.log(2.0))
 _HALF_LOG_2PI = float(0.5 * np.log(2.0 * np.pi))
 
 # ------------------------------------------------------------------ float64, for the bound
@@ -75,7 +75,7 @@ def log(x):
     series = series * z + 1.0 / 7.0
     series = series * z + 1.0 / 5.0
     series = series * z + 1.0 / 3.0
-    return e * _LN2 + 2.0 * (s + s * z * series)
+    return e * LN2 + 2.0 * (s + s * z * series)
 
 
 @kernel(inline="always")
@@ -193,7 +193,7 @@ class _Row:
     def exp(self, t: Any) -> Any:
         """exp(t) for t <= 0; of -60 below that."""
         emit, builder = self.emit, self.builder
-        t = builder.fmul(emit.maximum(t, emit.constant(-60.0)), emit.constant(1.0 / _LN2))
+        t = builder.fmul(emit.maximum(t, emit.constant(-60.0)), emit.constant(1.0 / LN2))
         n = emit.floor(builder.fadd(t, emit.constant(0.5)))
         power = emit.power_of_two(n)
         return builder.fmul(self._polynomial(_POWER_OF_TWO, builder.fsub(t, n)), power)

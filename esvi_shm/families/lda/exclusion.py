@@ -35,7 +35,7 @@ from numba.core import cgutils
 from numba.extending import intrinsic, register_jitable
 
 from esvi_shm.compile import kernel
-from esvi_shm.special import log
+from esvi_shm.special import LN2, log2_32
 from esvi_shm.vector import Emitter, data_of, dot_1
 
 #: What may be taken out, by name; the numbers are those of `update.Rule.leave_out`.
@@ -323,11 +323,17 @@ def leave_out_of(phi, gamma_row, lambda_row, amount):
 
 
 @kernel
-def kept_entropy(theta, rows, at, kept, at_kept, weight, n_topics):
-    """- sum over k of weight w f log f of a pair: what f adds to its entropy."""
-    total = 0.0
-    for k in range(n_topics):
-        f = np.float64(kept[at_kept + k])
+def kept_entropy(theta, rows, at, kept, at_kept, weight, length):
+    """- sum over k of weight w f log f of a pair: what f adds to its entropy.
+
+    In float32, as f is: to 1e-7 nats a token. In float64 it took four fifths of a pass by cvb0 that
+    asks for the entropy, as one in ten does (64 topics).
+    """
+    total = np.float32(0.0)
+    # As rows of their own: a place that may be negative is no vector's.
+    row, kept_row = rows[at : at + length], kept[at_kept : at_kept + length]
+    for k in range(length):
+        f = kept_row[k]
         # f is 0 only where float32 holds no more of a pair's phi.
-        total -= np.float64(theta[k]) * np.float64(rows[at + k]) * f * log(max(f, 1e-300))
-    return weight * total
+        total -= theta[k] * row[k] * f * log2_32(max(f, np.float32(1.2e-38)))
+    return np.float64(weight) * np.float64(total) * LN2

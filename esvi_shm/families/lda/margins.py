@@ -220,7 +220,7 @@ def sweep_rows(
                         if want_entropy:
                             for i in range(4):
                                 bound += kept_entropy(
-                                    theta, rows, at[i], kept, length * i, weights[i], n_topics
+                                    theta, rows, at[i], kept, length * i, weights[i], length
                                 )
                     elif want_words:
                         mix_both_4(theta, total, rows, at, weights, length)
@@ -241,7 +241,7 @@ def sweep_rows(
                     else:
                         mix_kept_1(theta, total, rows, kept, at_1, weight_1, length)
                     if want_entropy:
-                        bound += kept_entropy(theta, rows, at_1[0], kept, 0, weight_1[0], n_topics)
+                        bound += kept_entropy(theta, rows, at_1[0], kept, 0, weight_1[0], length)
                 elif want_words:
                     mix_both_1(theta, total, rows, at_1, (pair_count[j] / s_1,), length)
                 else:
