@@ -6,7 +6,7 @@
 A row has a fixed number of places, `PER_PAIR` or so for each pair and `SPARE` more, whatever the
 number of topics. A row in which no more topics are above the prior is kept to the bit. Of another
 those are listed that are above `LEAST_SHARE` of it, or as many of the largest as there are places;
-what has no place goes to the listed topics in proportion, or evenly to all others (`put_row`). How
+what has no place goes evenly to all others, or to the listed topics in proportion (`put_row`). How
 much that was is counted in `Window.moved`.
 
 Visits work on whole rows: some rows at a time are unpacked into a window, which is at the prior
@@ -23,7 +23,7 @@ from esvi_shm.compile import kernel
 from esvi_shm.families.lda.few import BATCH
 from esvi_shm.shared.table import ArraySpec
 from esvi_shm.sparse import above_into, lowest, popcount
-from esvi_shm.vector import aligned, padded, unsigned
+from esvi_shm.vector import aligned, largest_of, padded, unsigned
 
 #: Places of a row for each of its pairs, of phi_doc and of gamma, and how many more there are. A
 #: pair lives in 3 or 4 topics, most of which it shares with the other pairs of its row.
@@ -212,13 +212,15 @@ def _count(bits):
 
 
 @kernel
-def choose_topics(row, prior, places, bits, own):
+def choose_topics(listed, i, row, bits, own):
     """Choose the topics of a row that get a place, by a look at all of them.
 
     Parameters
     ----------
-    row, prior : float32 arrays, shape (K,)
-    places : int
+    listed : Listed
+    i : int
+        The row's number. What is listed of it gives a first guess of the limit.
+    row : float32 array, shape (K,)
     bits : int64 array, shape (1, ceil(K / 64))
         Scratch.
     own : int32 array, shape (K + 16,)
@@ -229,26 +231,28 @@ def choose_topics(row, prior, places, bits, own):
     tuple
         How many they are; what all topics have beyond the prior, or -1 where those chosen have all.
     """
+    prior, places = listed.prior, listed.first[i + 1] - listed.first[i]
     above_into(row, prior, np.float32(0.0), bits[0])
     n, total = _count(bits), np.float32(-1.0)
     if n > places:
-        total = largest = np.float32(0.0)
+        total = np.float32(0.0)
         for k in range(row.shape[0]):
-            total += max(row[k] - prior[k], np.float32(0.0))
-            largest = max(largest, row[k] - prior[k])
-        low, high = LEAST_SHARE * total, largest
-        above_into(row, prior, low, bits[0])
-        n = _count(bits)
-        for _ in range(LOOKS if n > places else 0):
-            middle = np.float32(np.sqrt(np.float64(low) * np.float64(high)))
+            total += row[k] - prior[k]
+        # A row's largest value is not below what it has beyond the prior.
+        least, high = LEAST_SHARE * total, largest_of(row, 0, row.shape[0])
+        low, middle = least, max(_least_listed(listed, i), least)
+        for look in range(LOOKS):
             above_into(row, prior, middle, bits[0])
             n = _count(bits)
             if n > places:
                 low = middle
-                continue
-            high = middle
-            if n >= np.int64(NEARLY * places):
+            elif n >= np.int64(NEARLY * places) or middle == least:
                 break
+            else:
+                high = middle
+            middle = np.float32(np.sqrt(np.float64(low) * np.float64(high)))
+            if look == 0 and n <= places:
+                middle = least  # most often there are places for all that are worth one
         if n > places:
             above_into(row, prior, high, bits[0])
             n = _count(bits)
@@ -260,6 +264,17 @@ def choose_topics(row, prior, places, bits, own):
             left &= left - 1
             end += 1
     return n, total
+
+
+@kernel(inline="always")
+def _least_listed(listed, i):
+    """The least that a listed topic of a row has beyond the prior; 0 where none is."""
+    least = np.float32(np.inf)
+    first = listed.first[i]
+    for j in range(listed.size[i]):
+        at = unsigned(first + j)
+        least = min(least, listed.values[at] - listed.prior[unsigned(listed.topics[at])])
+    return least if listed.size[i] > 0 else np.float32(0.0)
 
 
 @kernel

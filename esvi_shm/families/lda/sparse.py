@@ -4,12 +4,15 @@ What documents take does not grow with the number of topics then, so thousands o
 whole rows would not; lambda and phi_word stay whole rows. The updates are those of `margins` and
 `active`, on a window of whole rows: rows of a block are unpacked, updated and listed again, a few
 at a time. A row that has no more topics than places (`listed`) has the same iterates as with
-`margins`. What has no place goes to the listed topics in proportion, in phi_doc and gamma alike, so
-that every token stays one; in sweeps over topics that stay as they are, from uniform phi on, evenly
-to the others, for there it may still be told where it belongs.
+`margins`. What has no place goes evenly to all topics that are not listed, in phi_doc and gamma
+alike, so that every token stays one. Passes of all topics are those in which topics still form, by
+cvb0 and tempered: there a document has a little of very many, and to give that to its largest ones
+instead, or to leave it out, hardens it before its time and ends at a lower bound
+(`bench/RESULTS.md`). Over active sets next to nothing is without a place, and goes to the listed
+topics in proportion: else all topics would be live again.
 
-phi_word has what the update found, so with much that has no place F is that of no phi, and a little
-too high. How much it was is in the summary.
+phi_word has what the update found, so with much that has no place F is that of no phi. How much it
+was is in the summary.
 """
 
 from typing import Any
@@ -62,7 +65,7 @@ def _open(shard, at, n, gamma, phi):
 
 
 @kernel
-def _close(shard, at, n, gamma, phi, spread):
+def _close(shard, at, n, gamma, phi):
     """List the n rows of the window again, by a look at all topics."""
     phi_doc, _, window = phi
     bits, own = window.bits, window.own
@@ -70,9 +73,8 @@ def _close(shard, at, n, gamma, phi, spread):
         r, d = at + j, shard.row_doc[at + j]
         gamma_row, phi_row = window.gamma[j], window.phi[j]
         n_topics = gamma_row.shape[0]
-        places = phi_doc.first[r + 1] - phi_doc.first[r]
-        n_own, total = choose_topics(phi_row, phi_doc.prior, places, bits, own)
-        window.moved[0] += put_row(phi_doc, r, phi_row, own, n_own, total, spread)
+        n_own, total = choose_topics(phi_doc, r, phi_row, bits, own)
+        window.moved[0] += put_row(phi_doc, r, phi_row, own, n_own, total, True)
         if total >= 0.0:
             rest, prior = phi_doc.rest[r], gamma.prior
             for k in range(n_topics):
@@ -83,14 +85,13 @@ def _close(shard, at, n, gamma, phi, spread):
                 gamma_row[k] = max(gamma_row[k] - rest + value, prior[k] + value)
         for k in range(n_topics):
             phi_row[k] = 0.0
-        _list_document(d, gamma, window, gamma_row, spread)
+        _list_document(d, gamma, window, gamma_row, True)
 
 
 @kernel(inline="always")
 def _list_document(d, gamma, window, row, spread):
     """List a document's row of the window, which is at the prior then."""
-    places = gamma.first[d + 1] - gamma.first[d]
-    n, total = choose_topics(row, gamma.prior, places, window.bits, window.own)
+    n, total = choose_topics(gamma, d, row, window.bits, window.own)
     window.moved[0] += put_row(gamma, d, row, window.own, n, total, spread)
     for k in range(row.shape[0]):
         row[k] = gamma.prior[k]
@@ -102,9 +103,8 @@ def visit(desk, block, given, frozen, want_words, want_entropy):
     prepare(desk, block, given)
     lambda_, phi, rule, scratch = desk.lambda_, desk.phi, desk.rule, desk.scratch
     bound = _sweep(
-        desk.shard, block, desk.gamma, lambda_, phi, rule, given, frozen, want_words, want_entropy,
-        scratch,
-    )  # fmt: skip
+        desk.shard, block, desk.gamma, lambda_, phi, rule, given, want_words, want_entropy, scratch
+    )
     if want_words:
         relax = np.float32(1.0) if frozen else rule.relax
         bound += margins.settle_words(
@@ -115,9 +115,7 @@ def visit(desk, block, given, frozen, want_words, want_entropy):
 
 
 @kernel
-def _sweep(
-    shard, block, gamma, lambda_, phi, rule, given, frozen, want_words, want_entropy, scratch
-):
+def _sweep(shard, block, gamma, lambda_, phi, rule, given, want_words, want_entropy, scratch):
     """As `margins.sweep`, window by window."""
     window = phi[2]
     first_row, last_row = shard.block_row_ptr[block], shard.block_row_ptr[block + 1]
@@ -134,7 +132,7 @@ def _sweep(
             shard, block, at, at + n, window.gamma, window.rows, window.phi, at, lambda_, rule,
             given, want_words, want_entropy, scratch,
         )  # fmt: skip
-        _close(shard, at, n, gamma, phi, frozen)
+        _close(shard, at, n, gamma, phi)
     return bound
 
 
@@ -285,8 +283,7 @@ def set_random(shard, phi, first_document, word_ids, seed, pair_phi):
                 for k in range(pair_phi.shape[0]):
                     row[k] += pair_count[j] * pair_phi[k]
                     phi_word[i, k] += pair_count[j] * pair_phi[k]
-            places = phi_doc.first[r + 1] - phi_doc.first[r]
-            n, total = choose_topics(row, phi_doc.prior, places, window.bits, window.own)
+            n, total = choose_topics(phi_doc, r, row, window.bits, window.own)
             put_row(phi_doc, r, row, window.own, n, total, True)
             row[:] = 0.0
     return entropies

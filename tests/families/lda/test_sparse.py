@@ -39,7 +39,7 @@ def as_chosen(row, prior, places, spread=False, among=False):
         n, total = listed.choose_among(row, prior, places, own, len(row))
     else:
         bits = np.zeros((1, -(-len(row) // 64)), np.int64)
-        n, total = listed.choose_topics(row, prior, places, bits, own)
+        n, total = listed.choose_topics(lists, 0, row, bits, own)
     moved = listed.put_row(lists, 0, row, own, n, total, spread)
     return listed.ListedRows(lists)[0], own[:n], moved
 
