@@ -221,8 +221,8 @@ class FitConfig:
     residual : str
         What storage `topk` does with the rest of their mass: spread, drop.
     storage : str or None
-        How the responsibilities are held: margins, full, topk. None: margins, or what `max_memory`
-        has room for.
+        How the responsibilities are held: margins, sparse, full, topk. None: margins, or what
+        `max_memory` has room for.
     max_memory : int, str or None
         Bytes that all processes together may take by the plan; also as "8G", see `size_in_bytes`.
     scratch : str or None

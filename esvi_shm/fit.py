@@ -247,9 +247,9 @@ def _parser() -> argparse.ArgumentParser:
     )  # fmt: skip
     engine.add_argument(
         "--storage", metavar="NAME",
-        help="margins: sums of phi over documents and over words; full: phi of every pair; topk: "
-        "the largest --topk of phi of every pair (default: margins, or what --max-memory has room "
-        "for)",
+        help="margins: sums of phi over documents and over words; sparse: the same, as lists of "
+        "topics over documents, for many topics; full: phi of every pair; topk: the largest --topk "
+        "of phi of every pair (default: margins, or what --max-memory has room for)",
     )  # fmt: skip
     engine.add_argument(
         "--axis", default="words", metavar="NAME",
@@ -272,8 +272,8 @@ def _parser() -> argparse.ArgumentParser:
         help="memory that all processes together may take, wherever the arrays lie: bytes, or a "
         "number with K, M, G or T (binary; 8G). Where the plan is above it, and --storage or "
         "--topk or --blocks is not given, what fits is taken, and said: margins or full in fewer "
-        "blocks, else topk with as many kept as fit. Nothing is allocated before (default: no "
-        "limit)",
+        "blocks, else from 512 topics on sparse, else topk with as many kept as fit. Nothing is "
+        "allocated before (default: no limit)",
     )  # fmt: skip
     engine.add_argument(
         "--scratch", metavar="DIR",

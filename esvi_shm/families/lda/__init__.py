@@ -3,9 +3,9 @@
     theta_d ~ Dirichlet(alpha), beta_k ~ Dirichlet(eta); for each token z ~ theta_d, word ~ beta_z
     q(theta_d) = Dirichlet(gamma_d), q(beta_k) = Dirichlet(lambda_k), q(z) = phi
 
-The updates are in `update` and the storages `margins`, `full` and `topk`; starts in `starts`; the
-bound in `bound`. What the workers do is in `worker`; here is what the main process does: arrays,
-start, rests, evaluation.
+The updates are in `update` and the storages `margins`, `sparse`, `full` and `topk`; starts in
+`starts`; the bound in `bound`. What the workers do is in `worker`; here is what the main process
+does: arrays, start, rests, evaluation.
 Word rows are in the order of the blocks: row i is word `word_ids[i]`, and block b has rows
 `block_bounds[b]` to `block_bounds[b + 1]`.
 
