@@ -75,6 +75,7 @@ def shard_sizes(
     word_order: np.ndarray,
     block_bounds: np.ndarray,
     n_turns: int = 1,
+    pairs_per_word: np.ndarray | None = None,
 ) -> ShardSizes:
     """Return how large the arrays of the shard of documents ``doc_lo:doc_hi`` are.
 
@@ -87,6 +88,8 @@ def shard_sizes(
     word_order, block_bounds : ndarray
         From `assign_blocks`.
     n_turns : int
+    pairs_per_word : int32 array, shape (n_turns, V), optional
+        Zeros; written: in how many documents of the shard each word occurs, by turn.
 
     Raises
     ------
@@ -102,10 +105,12 @@ def shard_sizes(
     _check_range(corpus, doc_lo, doc_hi)
     _, block_of = _rows_and_blocks(word_order, block_bounds)
     indptr, indices = corpus.indptr, corpus.indices
-    used = np.zeros((n_turns, corpus.n_words), dtype=np.bool_)
-    n_rows = _count_rows(indptr, indices, doc_lo, doc_hi, block_of, len(block_bounds) - 1, used)
+    found = pairs_per_word
+    if found is None:
+        found = np.zeros((n_turns, corpus.n_words), dtype=np.int32)
+    n_rows = _count_rows(indptr, indices, doc_lo, doc_hi, block_of, len(block_bounds) - 1, found)
     n_pairs = int(indptr[doc_hi] - indptr[doc_lo])
-    return ShardSizes(n_pairs, int(n_rows), int(np.count_nonzero(used)))
+    return ShardSizes(n_pairs, int(n_rows), int(np.count_nonzero(found)))
 
 
 def shard_shapes(sizes: ShardSizes, n_cells: int) -> dict[str, tuple[tuple[int, ...], type]]:
@@ -203,13 +208,13 @@ def _rows_and_blocks(word_order: np.ndarray, block_bounds: np.ndarray) -> tuple[
 
 
 @kernel(allocates=True)
-def _count_rows(indptr, indices, doc_lo, doc_hi, block_of, n_blocks, used):
-    """Count (block, document) rows, and mark the words that occur in each turn in `used`."""
+def _count_rows(indptr, indices, doc_lo, doc_hi, block_of, n_blocks, found):
+    """Count (block, document) rows, and the documents of each turn that each word occurs in."""
     last_doc = np.full(n_blocks, -1, dtype=np.int64)
     n_rows = 0
     for d in range(doc_lo, doc_hi):
         for j in range(indptr[d], indptr[d + 1]):
-            used[(d - doc_lo) % used.shape[0], indices[j]] = True
+            found[(d - doc_lo) % found.shape[0], indices[j]] += 1
             b = block_of[indices[j]]
             if last_doc[b] != d:
                 last_doc[b] = d

@@ -231,7 +231,7 @@ class Model:
         gamma = "gamma", "document", kind, "Dirichlet parameters of the shard's documents"
         for name, what, column, text in (gamma, *storage.ARRAYS):
             if column == "listed":
-                specs += self._listed_specs(name, lengths[what], s.shard_pairs[worker], text)
+                specs += self._listed_specs(name, lengths[what], worker, text)
                 continue
             more, dtype = columns[column]
             shape = (lengths[what], *more)
@@ -241,10 +241,12 @@ class Model:
                 specs.append(ArraySpec(f"kept_{name}", shape, dtype, own, own, kept))
         return specs
 
-    def _listed_specs(self, name: str, n_rows: int, n_pairs: int, text: str) -> list[ArraySpec]:
-        n_topics = self.config.n_topics
-        per_pair = listed.DOCUMENT_PLACES if name == "gamma" else listed.ROW_PLACES
-        places = listed.n_places(n_pairs, n_rows, per_pair, n_topics)
+    def _listed_specs(self, name: str, n_rows: int, worker: int, text: str) -> list[ArraySpec]:
+        s, n_topics = self.sizes, self.config.n_topics
+        places = s.shard_word_places[worker]
+        if name != "phi_word":
+            per_pair = listed.DOCUMENT_PLACES if name == "gamma" else listed.ROW_PLACES
+            places = listed.n_places(s.shard_pairs[worker], n_rows, per_pair, n_topics)
         own, others = "worker p", "worker p; everyone while no block is out"
         return listed.specs(name, n_rows, places, n_topics, own, others, text)
 

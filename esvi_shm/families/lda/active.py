@@ -37,6 +37,7 @@ import numpy as np
 
 from esvi_shm.compile import kernel
 from esvi_shm.families.lda.exclusion import NONE, amount_of, scale_of
+from esvi_shm.families.lda.listed_words import close_word, held, hold, open_word, prefetch_entry
 from esvi_shm.families.lda.lists import (
     ROUNDING,
     document_cut,
@@ -361,8 +362,9 @@ def settle(shard, block, lambda_, phi_word, eta, want_entropy, live, lists, scra
             for n in range(first_of[i + 1], first_of[i + 2]):
                 k = topics[unsigned(n)]
                 prefetch_value(lambda_, following, k)
-                prefetch_value(phi_word, first + i + 1, k)
+                prefetch_entry(phi_word, first + i + 1, k)
         prior = eta[word]
+        open_word(phi_word, first + i)
         for n in range(first_of[i], first_of[i + 1]):
             at = unsigned(n)
             k = unsigned(topics[at])
@@ -375,10 +377,10 @@ def settle(shard, block, lambda_, phi_word, eta, want_entropy, live, lists, scra
                 bound -= np.float64(new) * log(max(np.float64(factor), 1e-300))
             if new > 0.0:
                 _add_to(live, word, k)
-            change = new - phi_word[first + i, k]
+            change = new - held(phi_word, first + i, k)
             moved[k] += change
             lambda_[word, k] = max(lambda_[word, k] + change, prior + new)
-            phi_word[first + i, k] = new
+            hold(phi_word, first + i, k, new)
         if spilled[i]:  # and of topics that are not in its list
             spilled[i], more = False, spill[i]
             for k in range(more.shape[0]):
@@ -386,9 +388,10 @@ def settle(shard, block, lambda_, phi_word, eta, want_entropy, live, lists, scra
                     new, more[k] = np.float32(more[k]), 0.0
                     live[word, k >> 6] |= np.int64(1) << np.int64(k & 63)
                     moved[k] += new
-                    phi_word[first + i, k] += new
+                    hold(phi_word, first + i, k, held(phi_word, first + i, k) + new)
                     value = lambda_[word, k] + new
-                    lambda_[word, k] = max(value, prior + phi_word[first + i, k])
+                    lambda_[word, k] = max(value, prior + held(phi_word, first + i, k))
+        close_word(phi_word, first + i, live[word], lambda_[word], prior, moved)
         if i % FLUSH_WORDS == FLUSH_WORDS - 1:
             flush_moved(moved, pi_own)
     flush_moved(moved, pi_own)

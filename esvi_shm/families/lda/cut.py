@@ -27,6 +27,7 @@ from esvi_shm.corpus.shard import (
 )
 from esvi_shm.families import contract
 from esvi_shm.families.contract import Arrays
+from esvi_shm.families.lda.listed import n_word_places
 from esvi_shm.families.lda.schedule import settle_and_relax
 from esvi_shm.shared.preflight import check_memory
 from esvi_shm.shared.table import ArraySpec
@@ -46,7 +47,7 @@ GROUPS_PER_WORKER = 4
 #: document in each block (8.2 million documents of 59 pairs: 9 blocks take twice the memory of 4).
 WORDS_A_BLOCK = 16384
 #: What `Cut` holds at most for each word of the vocabulary, for a while; and more for each turn.
-BYTES_A_WORD, BYTES_A_WORD_AND_TURN = 36, 5
+BYTES_A_WORD, BYTES_A_WORD_AND_TURN = 36, 13
 
 
 @dataclass(frozen=True)
@@ -62,6 +63,7 @@ class Sizes(contract.Sizes):
     shard_pairs: tuple[int, ...]
     shard_rows: tuple[int, ...]
     shard_words: tuple[int, ...]
+    shard_word_places: tuple[int, ...]  # of the words' lists, where they are lists (`listed`)
     n_documents_in_all: int
     first_document: int
     n_turns: int = 1  # of a visit, see `corpus.shard`
@@ -116,10 +118,12 @@ class Cut:
         check_memory(bytes_a_word * corpus.n_words, what)
         self.word_order, self.block_bounds = assign_blocks(corpus.whole.pairs_per_word(), B)
         self.document_bounds = split_documents(corpus.indptr, P)
-        self._per_shard = [
-            shard_sizes(corpus, int(lo), int(hi), self.word_order, self.block_bounds, n_turns)
-            for lo, hi in pairwise(self.document_bounds)
-        ]
+        self._per_shard, places = [], []
+        for lo, hi in pairwise(self.document_bounds.tolist()):
+            found = np.zeros((n_turns, corpus.n_words), np.int32)
+            cut = corpus, lo, hi, self.word_order, self.block_bounds, n_turns
+            self._per_shard.append(shard_sizes(*cut, found))
+            places.append(n_word_places(found, config.n_topics))
         self.sizes = Sizes(
             P,
             B,
@@ -130,6 +134,7 @@ class Cut:
             tuple(s.n_pairs for s in self._per_shard),
             tuple(s.n_rows for s in self._per_shard),
             tuple(s.n_word_rows for s in self._per_shard),
+            tuple(places),
             corpus.whole.n_documents,
             corpus.first_document if isinstance(corpus, Part) else 0,
             n_turns,

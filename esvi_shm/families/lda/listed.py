@@ -23,7 +23,7 @@ from esvi_shm.compile import kernel
 from esvi_shm.families.lda.few import BATCH
 from esvi_shm.shared.table import ArraySpec
 from esvi_shm.sparse import above_into, lowest, popcount
-from esvi_shm.vector import aligned, largest_of, padded, unsigned
+from esvi_shm.vector import aligned, largest_of, padded, prefetch_row, unsigned
 
 #: Places of a row for each of its pairs, of phi_doc and of gamma, and how many more there are. A
 #: pair lives in 3 or 4 topics, most of which it shares with the other pairs of its row.
@@ -42,12 +42,15 @@ class Listed(NamedTuple):
     rest: np.ndarray  # float32 (N,): what each topic that is not listed has beyond the prior
     topics: np.ndarray  # uint8 to uint32 (places,)
     values: np.ndarray  # float32 (places,): with the prior
-    prior: np.ndarray  # float32 (K,); not shared
+    # Not shared:
+    prior: np.ndarray  # float32 (K,)
+    window: Any  # of the worker; None where rows are only looked at
 
 
 class Window(NamedTuple):
     """A worker's private arrays: `BATCH` rows as whole rows, and what it takes to list them."""
 
+    word: np.ndarray  # float32 (K,): 0 between words
     gamma: np.ndarray  # float32 (BATCH, K): at the prior between visits
     phi: np.ndarray  # float32 (BATCH, K): 0 between visits
     rows: np.ndarray  # int32 (BATCH,): 0, 1, ...
@@ -56,6 +59,10 @@ class Window(NamedTuple):
     bits: np.ndarray  # int64 (1, ceil(K / 64))
     own: np.ndarray  # int32 (K + 16,): topics of the row at hand
     moved: np.ndarray  # float64 (1,): tokens that had no place in a visit
+
+
+#: The fields of `Listed` that are shared arrays.
+SHARED = Listed._fields[:5]
 
 
 def make_window(alpha: np.ndarray) -> Window:
@@ -69,6 +76,7 @@ def make_window(alpha: np.ndarray) -> Window:
     )
     gamma[:] = alpha
     return Window(
+        word=np.zeros(n_topics, np.float32),
         gamma=gamma,
         phi=phi,
         rows=np.arange(BATCH, dtype=np.int32),
@@ -83,6 +91,14 @@ def make_window(alpha: np.ndarray) -> Window:
 def n_places(n_pairs: int, n_rows: int, per_pair: int, n_topics: int) -> int:
     """Places of so many rows with so many pairs together."""
     return min(per_pair * n_pairs + SPARE * n_rows, n_topics * n_rows)
+
+
+def n_word_places(pairs_per_word: np.ndarray, n_topics: int) -> int:
+    """Places of the words of a shard, one for each pair: a word may have most of the pairs."""
+    found = pairs_per_word[pairs_per_word > 0]
+    return int(np.minimum(found, n_topics - min(SPARE, n_topics)).sum(dtype=np.int64)) + (
+        min(SPARE, n_topics) * len(found)
+    )
 
 
 def specs(
@@ -102,10 +118,10 @@ def specs(
     ]
 
 
-def of_arrays(name: str, arrays: Any, prior: np.ndarray) -> Listed:
+def of_arrays(name: str, arrays: Any, prior: np.ndarray, window: Window | None = None) -> Listed:
     """Rows by their shared arrays, and their prior, float32, shape (K,)."""
-    parts = {part: arrays[f"{name}_{part}"] for part in Listed._fields if part != "prior"}
-    return Listed(**parts, prior=prior)
+    parts = {part: arrays[f"{name}_{part}"] for part in SHARED}
+    return Listed(**parts, prior=prior, window=window)
 
 
 class ListedRows:
@@ -159,6 +175,15 @@ def lay_out(first, per_pair, n_topics, n_places):
         first[i + 1] = first[i] + places
 
 
+@kernel(inline="always")
+def mark(listed, i, bits):
+    """Set the bits of the topics that a row lists, in int64 (ceil(K / 64),)."""
+    first = listed.first[i]
+    for j in range(listed.size[i]):
+        k = np.int64(listed.topics[unsigned(first + j)])
+        bits[unsigned(k >> 6)] |= np.int64(1) << (k & 63)
+
+
 def row_of(matrix: Any, i: int, out: np.ndarray) -> np.ndarray:
     """Row i of a matrix, in kernels; of `Listed` it is made in `out`, float32, shape (K,)."""
     raise NotImplementedError("for kernels")
@@ -201,6 +226,18 @@ def unpack_into(listed, i, row):
     for j in range(listed.size[i]):
         at = unsigned(first + j)
         row[unsigned(topics[at])] = values[at]
+
+
+def prefetch_row_of(matrix: Any, i: int) -> None:
+    """Ask for row i, in kernels; lists come by themselves."""
+    raise NotImplementedError("for kernels")
+
+
+@overload(prefetch_row_of, inline="always")
+def _prefetch_row_of(matrix, i):
+    if isinstance(matrix, types.Array):
+        return lambda matrix, i: prefetch_row(matrix, i)
+    return lambda matrix, i: None
 
 
 @kernel(inline="always")
@@ -246,7 +283,7 @@ def choose_topics(listed, i, row, bits, own):
             n = _count(bits)
             if n > places:
                 low = middle
-            elif n >= np.int64(NEARLY * places) or middle == least:
+            elif n >= max(np.int64(NEARLY * places), 1) or middle == least:
                 break
             else:
                 high = middle
@@ -302,7 +339,7 @@ def choose_among(row, prior, places, own, n):
                 low = middle
                 continue
             high = middle
-            if found >= np.int64(NEARLY * places):
+            if found >= max(np.int64(NEARLY * places), 1):
                 break
         low = high
     n = 0

@@ -15,6 +15,7 @@ from esvi_shm.compile import kernel
 from esvi_shm.families.lda.cut import Sizes
 from esvi_shm.families.lda.exclusion import NONE
 from esvi_shm.families.lda.listed import n_rows_of, row_of
+from esvi_shm.families.lda.listed_words import take
 from esvi_shm.families.lda.noise import add_noise
 from esvi_shm.families.lda.update import factors_into
 from esvi_shm.shared.table import ArraySpec
@@ -313,12 +314,11 @@ def list_words(shard, block, lambda_, phi_word, rule, topic_factor, live, lists,
                 continue
             bit = np.int64(1) << np.int64(k & 63)
             masks[own + (k >> 6)] &= ~bit
-            taken = phi_word[first + i, k]
+            taken = take(phi_word, first + i, k)
             if taken > 0.0:
                 value = max(value - taken, prior)
                 lambda_[word, k] = value
                 pi_own[k] -= taken
-                phi_word[first + i, k] = 0.0
             if value - prior <= rounding:
                 live[word, k >> 6] &= ~bit
         edge = mass = peak = np.float32(0.0)

@@ -31,6 +31,8 @@ from esvi_shm.families.lda.exclusion import (
     weigh_4,
 )
 from esvi_shm.families.lda.few import BATCH, document_factors_of
+from esvi_shm.families.lda.listed import prefetch_row_of, row_of
+from esvi_shm.families.lda.listed_words import settle_word
 from esvi_shm.families.lda.starts.random import random_phi_into
 from esvi_shm.families.lda.update import (
     FLUSH_ROWS,
@@ -53,8 +55,6 @@ from esvi_shm.vector import (
     mix_both_4,
     prefetch_lines,
     prefetch_row,
-    relax_row,
-    settle_row,
 )
 
 #: Rows of words are asked for four pairs ahead where all together have more than `FAR` float32, so
@@ -306,6 +306,7 @@ def settle_words(shard, block, lambda_, phi, eta, relax, frozen, want_entropy, s
     spill, spilled = scratch.spill, scratch.spilled
     phi_word = phi[1]
     n_topics = lambda_.shape[1]
+    made = scratch.old[:n_topics]
     first = block_word_ptr[block]
     bound = 0.0
     moved = scratch.total
@@ -324,13 +325,14 @@ def settle_words(shard, block, lambda_, phi, eta, relax, frozen, want_entropy, s
             if want_entropy:
                 bound += cross_entropy(sums, row, n_topics)
             row[:] = 1.0
-        if relax != 1.0:
-            relax_row(rows, at, length, phi_word[first + i], relax)
         word = word_row[first + i]
         if first + i + 2 < block_word_ptr[block + 1]:
-            prefetch_row(phi_word, first + i + 2)
+            prefetch_row_of(phi_word, first + i + 2)
             prefetch_row(lambda_, word_row[first + i + 2])
-        settle_row(rows, at, length, phi_word[first + i], lambda_[word], eta[word], frozen, moved)
+        settle_word(
+            phi_word, first + i, rows, at, length, relax, lambda_[word], eta[word], frozen, moved,
+            made,
+        )  # fmt: skip
         if i % FLUSH_WORDS == FLUSH_WORDS - 1 and not frozen:
             flush_moved(moved, pi_own)
     if not frozen:
@@ -423,13 +425,14 @@ def sum_documents(shard, gamma, phi, alpha):
             row[k] += phi_doc[r, k]
 
 
-@kernel
+@kernel(allocates=True)
 def add_words(shard, block, phi, first_row, sums):
     """Add this shard's sum of n phi to `sums`, float64, for its word rows from `first_row`."""
     word_row, block_word_ptr = shard.word_row, shard.block_word_ptr
-    phi_word = phi[1]
+    phi_word, made = phi[1], np.empty(sums.shape[1], np.float32)
     for i in range(block_word_ptr[block], block_word_ptr[block + 1]):
         at = word_row[i] - first_row
         if 0 <= at < sums.shape[0]:
-            for k in range(phi_word.shape[1]):
-                sums[at, k] += phi_word[i, k]
+            row = row_of(phi_word, i, made)
+            for k in range(row.shape[0]):
+                sums[at, k] += row[k]

@@ -1,7 +1,7 @@
-"""Storage `sparse`: as `margins`, with gamma and phi_doc as lists of topics.
+"""Storage `sparse`: as `margins`, with gamma, phi_doc and phi_word as lists of topics.
 
-What documents take does not grow with the number of topics then, so thousands of topics fit where
-whole rows would not; lambda and phi_word stay whole rows. The updates are those of `margins` and
+Only lambda grows with the number of topics then, so thousands of topics fit where whole rows would
+not. The updates are those of `margins` and
 `active`, on a window of whole rows: rows of a block are unpacked, updated and listed again, a few
 at a time. A row that has no more topics than places (`listed`) has the same iterates as with
 `margins`. What has no place goes evenly to all topics that are not listed, in phi_doc and gamma
@@ -11,11 +11,10 @@ instead, or to leave it out, hardens it before its time and ends at a lower boun
 (`bench/RESULTS.md`). Over active sets next to nothing is without a place, and goes to the listed
 topics in proportion: else all topics would be live again.
 
-phi_word has what the update found, so with much that has no place F is that of no phi. How much it
-was is in the summary.
+With much that has no place F is that of no phi. How much it was is in the summary.
 """
 
-from typing import Any
+from collections.abc import Sequence
 
 import numpy as np
 
@@ -27,38 +26,46 @@ from esvi_shm.families.lda.few import BATCH
 from esvi_shm.families.lda.listed import (
     DOCUMENT_PLACES,
     ROW_PLACES,
+    SPARE,
     Listed,
-    Window,
     choose_among,
     choose_topics,
     lay_out,
+    make_window,
+    mark,
     of_arrays,
     put_row,
     unpack_into,
 )
-from esvi_shm.families.lda.lists import list_words
+from esvi_shm.families.lda.lists import ROUNDING, list_words
 from esvi_shm.families.lda.starts.random import random_phi_into
-from esvi_shm.families.lda.update import FLUSH_ROWS, entropy, topic_factors_into
+from esvi_shm.families.lda.update import FLUSH_ROWS, entropy, flush_moved, topic_factors_into
 from esvi_shm.sparse import bits_into
 from esvi_shm.vector import unsigned
 
 #: What the storage keeps of phi; see `margins.ARRAYS`.
-ARRAYS = (("phi_doc", "row", "listed", margins.ARRAYS[0][3]), margins.ARRAYS[1])
+ARRAYS = tuple((name, what, "listed", text) for name, what, _, text in margins.ARRAYS)
 
 add_words = margins.add_words
 
 
-def attach(arrays: Arrays, window: Window) -> tuple[Listed, tuple[Any, ...]]:
-    """gamma and phi of a shard by its arrays, as the kernels take them."""
-    prior, none = window.gamma[0].copy(), np.zeros(window.gamma.shape[1], np.float32)
-    phi = of_arrays("phi_doc", arrays, none), arrays["phi_word"], window
-    return of_arrays("gamma", arrays, prior), phi
+def attach(shards: Sequence[Arrays], alpha: np.ndarray) -> list[tuple[Listed, ...]]:
+    """gamma, phi_doc and phi_word of all shards, as the kernels of one worker take them."""
+    window, none = make_window(alpha), np.zeros_like(alpha)
+    return [
+        (
+            of_arrays("gamma", arrays, alpha.copy(), window),
+            of_arrays("phi_doc", arrays, none, window),
+            of_arrays("phi_word", arrays, none, window),
+        )
+        for arrays in shards
+    ]
 
 
 @kernel
 def _open(shard, at, n, gamma, phi):
     """Unpack n rows from `at` on into the window."""
-    phi_doc, _, window = phi
+    phi_doc, window = phi[0], gamma.window
     for j in range(n):
         unpack_into(gamma, shard.row_doc[at + j], window.gamma[j])
         unpack_into(phi_doc, at + j, window.phi[j])
@@ -67,7 +74,7 @@ def _open(shard, at, n, gamma, phi):
 @kernel
 def _close(shard, at, n, gamma, phi):
     """List the n rows of the window again, by a look at all topics."""
-    phi_doc, _, window = phi
+    phi_doc, window = phi[0], gamma.window
     bits, own = window.bits, window.own
     for j in range(n):
         r, d = at + j, shard.row_doc[at + j]
@@ -117,7 +124,7 @@ def visit(desk, block, given, frozen, want_words, want_entropy):
 @kernel
 def _sweep(shard, block, gamma, lambda_, phi, rule, given, want_words, want_entropy, scratch):
     """As `margins.sweep`, window by window."""
-    window = phi[2]
+    window = gamma.window
     first_row, last_row = shard.block_row_ptr[block], shard.block_row_ptr[block + 1]
     n_words = shard.block_word_ptr[block + 1] - shard.block_word_ptr[block]
     scratch.since[:n_words] = 0
@@ -139,7 +146,7 @@ def _sweep(shard, block, gamma, lambda_, phi, rule, given, want_words, want_entr
 @kernel
 def _open_active(shard, at, n, gamma, phi):
     """As `_open`, noting which topics the rows may have."""
-    phi_doc, _, window = phi
+    phi_doc, window = phi[0], gamma.window
     for j in range(n):
         d, live = shard.row_doc[at + j], window.live[j]
         unpack_into(gamma, d, window.gamma[j])
@@ -149,25 +156,16 @@ def _open_active(shard, at, n, gamma, phi):
             for k in range(window.gamma.shape[1]):
                 live[k >> 6] |= np.int64(1) << np.int64(k & 63)
         else:
-            _mark(gamma, d, live)
-            _mark(phi_doc, at + j, live)
+            mark(gamma, d, live)
+            mark(phi_doc, at + j, live)
         for w in range(live.shape[0]):
             window.had[j, w] = live[w]
-
-
-@kernel(inline="always")
-def _mark(listed, i, live):
-    """Note the topics of a row."""
-    first = listed.first[i]
-    for j in range(listed.size[i]):
-        k = np.int64(listed.topics[unsigned(first + j)])
-        live[unsigned(k >> 6)] |= np.int64(1) << (k & 63)
 
 
 @kernel
 def _close_active(shard, at, n, gamma, phi):
     """As `_close`, by a look at the topics that the rows had or may have."""
-    phi_doc, _, window = phi
+    phi_doc, window = phi[0], gamma.window
     own, had = window.own, window.had
     for j in range(n):
         r, d = at + j, shard.row_doc[at + j]
@@ -205,6 +203,7 @@ def visit_active(desk, block, want_entropy, live, lists):
     worker, rule, scratch = desk.worker, desk.rule, desk.scratch
     pi_others, pi_rows = desk.pi
     topic_factors_into(pi_others, pi_rows[worker], worker, rule, scratch.log_topic, scratch.factor)
+    _drop_rests(shard, block, lambda_, phi[1], rule.eta, live, scratch.total, pi_rows[worker])
     list_words(shard, block, lambda_, phi[1], rule, scratch.factor, live, lists, pi_rows[worker])
     bound = _sweep_active(shard, block, gamma, lambda_, phi, rule, want_entropy, scratch, lists)
     return bound + active.settle(
@@ -214,9 +213,32 @@ def visit_active(desk, block, want_entropy, live, lists):
 
 
 @kernel
+def _drop_rests(shard, block, lambda_, phi_word, eta, live, moved, pi_own):
+    """Take back what words have in topics that are not listed: the visit places all tokens anew."""
+    bits = phi_word.window.bits
+    moved[:] = 0.0
+    for i in range(shard.block_word_ptr[block], shard.block_word_ptr[block + 1]):
+        rest = phi_word.rest[i]
+        if rest <= 0.0:
+            continue
+        phi_word.rest[i] = 0.0
+        bits[:] = 0
+        mark(phi_word, i, bits[0])
+        word, prior = shard.word_row[i], eta[shard.word_row[i]]
+        for k in range(lambda_.shape[1]):
+            bit = np.int64(1) << np.int64(k & 63)
+            if bits[0, k >> 6] & bit == 0:
+                lambda_[word, k] = max(lambda_[word, k] - rest, prior)
+                moved[k] -= rest
+                if lambda_[word, k] - prior <= prior * ROUNDING:
+                    live[word, k >> 6] &= ~bit
+        flush_moved(moved, pi_own)
+
+
+@kernel
 def _sweep_active(shard, block, gamma, lambda_, phi, rule, want_entropy, scratch, lists):
     """As that of `active`, window by window."""
-    window = phi[2]
+    window = gamma.window
     first_row, last_row = shard.block_row_ptr[block], shard.block_row_ptr[block + 1]
     active.begin(shard, block, scratch, lists)
     window.moved[0] = 0.0
@@ -235,9 +257,9 @@ def _sweep_active(shard, block, gamma, lambda_, phi, rule, want_entropy, scratch
 
 
 @kernel
-def lay_out_rows(shard, gamma, phi_doc):
+def lay_out_rows(shard, gamma, phi_doc, phi_word):
     """Where the places of all rows begin."""
-    row_doc, row_ptr = shard.row_doc, shard.row_ptr
+    row_doc, row_ptr, pair_word = shard.row_doc, shard.row_ptr, shard.pair_word
     n_topics = gamma.prior.shape[0]
     gamma.first[:] = 0
     for r in range(row_doc.shape[0]):
@@ -246,20 +268,27 @@ def lay_out_rows(shard, gamma, phi_doc):
         gamma.first[row_doc[r] + 1] += pairs
     lay_out(phi_doc.first, ROW_PLACES, n_topics, phi_doc.values.shape[0])
     lay_out(gamma.first, DOCUMENT_PLACES, n_topics, gamma.values.shape[0])
+    first = phi_word.first
+    first[:] = 0
+    for j in range(pair_word.shape[0]):
+        first[pair_word[j] + 1] += 1
+    for i in range(first.shape[0] - 1):
+        first[i + 1] = first[i] + min(first[i + 1] + SPARE, n_topics)
 
 
 @kernel(allocates=True)
 def set_uniform(shard, gamma, phi, alpha):
     """phi = 1 / K for every pair, and gamma to match; the words' margin is left to a fold-in."""
     pair_count, row_ptr = shard.pair_count, shard.row_ptr
-    phi_doc, phi_word, _ = phi
+    phi_doc, phi_word = phi
     phi_doc.size[:] = 0
     for r in range(phi_doc.size.shape[0]):
         tokens = 0.0
         for j in range(row_ptr[r], row_ptr[r + 1]):
             tokens += pair_count[j]
         phi_doc.rest[r] = tokens / phi_doc.prior.shape[0]
-    phi_word[:] = 0.0
+    phi_word.size[:] = 0
+    phi_word.rest[:] = 0.0
     sum_documents(shard, gamma, phi, alpha)
 
 
@@ -269,23 +298,31 @@ def set_random(shard, phi, first_document, word_ids, seed, pair_phi):
     pair_word, pair_count = shard.pair_word, shard.pair_count
     row_doc, row_ptr = shard.row_doc, shard.row_ptr
     block_row_ptr, word_row = shard.block_row_ptr, shard.word_row
-    phi_doc, phi_word, window = phi
+    phi_doc, phi_word = phi
+    window = phi_doc.window
+    block_word_ptr, n_topics = shard.block_word_ptr, pair_phi.shape[0]
     entropies = np.zeros(block_row_ptr.shape[0] - 1)
-    phi_word[:] = 0.0
     row = window.phi[0]
     for b in range(entropies.shape[0]):
+        # As large as the scratch of a visit, which is not touched yet.
+        first_word = block_word_ptr[b]
+        of_words = np.zeros((block_word_ptr[b + 1] - first_word, n_topics), np.float32)
         for r in range(block_row_ptr[b], block_row_ptr[b + 1]):
             for j in range(row_ptr[r], row_ptr[r + 1]):
                 i = pair_word[j]
                 pair = (first_document + row_doc[r]) * word_ids.shape[0] + word_ids[word_row[i]]
                 random_phi_into(pair_phi, pair, seed)
                 entropies[b] += pair_count[j] * entropy(pair_phi)
-                for k in range(pair_phi.shape[0]):
+                for k in range(n_topics):
                     row[k] += pair_count[j] * pair_phi[k]
-                    phi_word[i, k] += pair_count[j] * pair_phi[k]
+                    of_words[i - first_word, k] += pair_count[j] * pair_phi[k]
             n, total = choose_topics(phi_doc, r, row, window.bits, window.own)
             put_row(phi_doc, r, row, window.own, n, total, True)
             row[:] = 0.0
+        for i in range(of_words.shape[0]):
+            word = of_words[i]
+            n, total = choose_topics(phi_word, first_word + i, word, window.bits, window.own)
+            put_row(phi_word, first_word + i, word, window.own, n, total, True)
     return entropies
 
 
@@ -293,7 +330,7 @@ def set_random(shard, phi, first_document, word_ids, seed, pair_phi):
 def sum_documents(shard, gamma, phi, alpha):
     """gamma_d = alpha + the sum of its rows of phi_doc, listed."""
     row_doc, block_row_ptr = shard.row_doc, shard.block_row_ptr
-    phi_doc, _, window = phi
+    phi_doc, window = phi[0], gamma.window
     n_topics = alpha.shape[0]
     for k in range(n_topics):
         gamma.prior[k] = alpha[k]

@@ -14,7 +14,6 @@ from esvi_shm.families.lda import (
     active,
     bound,
     exclusion,
-    listed,
     lists,
     margins,
     priors,
@@ -59,10 +58,9 @@ class Worker:
         self.gamma: Any
         self.phis: list[tuple[Any, ...]]
         if self.storage is sparse:
-            window = listed.make_window(shared["alpha"].astype(np.float32))
-            held = [sparse.attach(arrays, window) for arrays in shards]
-            self.gamma, self.phis = held[worker][0], [phi for _, phi in held]
-            sparse.lay_out_rows(self.shards[worker], self.gamma, self.phis[worker][0])
+            held = sparse.attach(shards, shared["alpha"].astype(np.float32))
+            self.gamma, self.phis = held[worker][0], [tuple(phi) for _, *phi in held]
+            sparse.lay_out_rows(self.shards[worker], *held[worker])
         else:
             names = [name for name, *_ in self.storage.ARRAYS]
             self.gamma = shards[worker]["gamma"]
@@ -197,7 +195,7 @@ class Worker:
 
     def _moved(self) -> float:
         """Tokens that had no place in the last visit of a cell."""
-        return float(self.phi[2].moved[0]) if self.storage is sparse else 0.0
+        return float(self.gamma.window.moved[0]) if self.storage is sparse else 0.0
 
     def _visit(
         self, block: int, given: bool, frozen: bool, want_words: bool, want_entropy: bool

@@ -128,24 +128,20 @@ def margins_of(fit: SerialFit, counts: np.ndarray, phi: np.ndarray) -> tuple[np.
     return np.stack(blocks, axis=1), np.stack([mass[a:b].sum(axis=0) for a, b in pairwise(bounds)])
 
 
-def listed_rows(fit: SerialFit, shard: dict) -> listed.Listed:
-    """phi_doc of a shard with storage `sparse`."""
-    return listed.of_arrays("phi_doc", shard, np.zeros(fit.config.n_topics, np.float32))
-
-
-def phi_doc_of(fit: SerialFit, shard: dict) -> np.ndarray:
-    """Of a shard, by row, with a storage that has it."""
+def margin_of(fit: SerialFit, shard: dict, name: str) -> np.ndarray:
+    """phi_doc or phi_word of a shard, by row, with a storage that has them."""
     if fit.config.storage == "sparse":
-        return np.asarray(listed.ListedRows(listed_rows(fit, shard)))
-    return shard["phi_doc"]
+        none = np.zeros(fit.config.n_topics, np.float32)
+        return np.asarray(listed.ListedRows(listed.of_arrays(name, shard, none)))
+    return shard[name]
 
 
-def put_phi_doc(fit: SerialFit, shard: dict, rows: np.ndarray) -> None:
+def put_margin(fit: SerialFit, shard: dict, name: str, rows: np.ndarray) -> None:
     """The other way round; with storage `sparse` they must have places."""
     if fit.config.storage != "sparse":
-        shard["phi_doc"][:] = rows
+        shard[name][:] = rows
         return
-    lists = listed_rows(fit, shard)
+    lists = listed.of_arrays(name, shard, np.zeros(fit.config.n_topics, np.float32))
     lists.rest[:] = 0.0
     lists.size[:] = (rows > 0).sum(axis=1)
     assert (lists.size <= np.diff(lists.first)).all()
@@ -164,11 +160,11 @@ def look(fit: SerialFit, counts: np.ndarray) -> Seen:
         phi_doc = np.zeros((s.n_documents, s.n_blocks, n_topics))
         phi_word = np.zeros((s.n_workers, s.n_words, n_topics))
         for p, shard in enumerate(fit.shards):
-            first, rows = documents_of(fit, p).start, phi_doc_of(fit, shard)
+            first, rows = documents_of(fit, p).start, margin_of(fit, shard, "phi_doc")
             for c, (lo, hi) in enumerate(pairwise(shard["block_row_ptr"])):
                 phi_doc[first + shard["row_doc"][lo:hi], c // s.n_turns] = rows[lo:hi]
             words = fit.corpus_arrays["word_ids"][shard["word_row"]]
-            np.add.at(phi_word[p], words, shard["phi_word"])
+            np.add.at(phi_word[p], words, margin_of(fit, shard, "phi_word"))
     return Seen(
         fit.gamma.astype(np.float64),
         fit.lambda_.astype(np.float64),
@@ -201,11 +197,13 @@ def put(fit: SerialFit, counts: np.ndarray, phi: np.ndarray) -> None:
         rows = np.zeros((len(shard["row_doc"]), fit.config.n_topics), np.float32)
         for c, (lo, hi) in enumerate(pairwise(shard["block_row_ptr"])):
             rows[lo:hi] = phi_doc[first + shard["row_doc"][lo:hi], c // n_turns]
-        put_phi_doc(fit, shard, rows)
+        put_margin(fit, shard, "phi_doc", rows)
+        rows = np.zeros((len(words), fit.config.n_topics), np.float32)
         for c, (lo, hi) in enumerate(pairwise(shard["block_word_ptr"])):
             turn = list(documents_of(fit, p)[c % n_turns :: n_turns])
             sums = np.einsum("dv,dvk->vk", counts[turn], phi[turn])
-            shard["phi_word"][lo:hi] = sums[words[lo:hi]]
+            rows[lo:hi] = sums[words[lo:hi]]
+        put_margin(fit, shard, "phi_word", rows)
     for name in ("sum_documents", "clear_words", "add_words"):
         for worker in fit.workers:
             worker.command(name)

@@ -28,6 +28,7 @@ def lists_of(n_rows: int, places: int, prior: np.ndarray) -> listed.Listed:
         np.zeros(first[-1], np.uint16),
         np.zeros(first[-1], np.float32),
         prior,
+        None,
     )
 
 
@@ -179,9 +180,13 @@ def test_every_token_stays_one_where_places_are_short(case, dense_passes, learn)
             seen.gamma.sum(axis=1), counts.sum(axis=1, dtype=float) + alpha.sum(), **room
         )
         assert np.isfinite(bound).all()
-    windows = [worker.phi[2] for worker in fit.workers]
+    windows = [worker.gamma.window for worker in fit.workers]
     for window in windows:
-        assert not window.phi.any() and (window.gamma == alpha.astype(np.float32)).all()
+        assert (
+            not window.phi.any()
+            and not window.word.any()
+            and (window.gamma == alpha.astype(np.float32)).all()
+        )
 
 
 def test_the_end_tells_what_had_no_place_and_the_bound_is_near_that_of_margins():
@@ -200,15 +205,16 @@ def test_the_end_tells_what_had_no_place_and_the_bound_is_near_that_of_margins()
     assert sparse == pytest.approx(margins, rel=0.02)
 
 
-def test_what_documents_take_does_not_depend_on_the_number_of_topics():
+def test_what_a_worker_keeps_does_not_depend_on_the_number_of_topics():
     corpus = Corpus.from_sparse(COUNTS)
 
     def n_bytes(n_topics, storage):
         config = FitConfig(n_topics, n_workers=1, n_blocks=2, storage=storage)
         model = Model(config, SerialFit(corpus, replace(config, n_topics=2)).sizes)
-        return sum(s.n_bytes for s in model.shard_specs(0) if not s.name.startswith("phi_word"))
+        return sum(spec.n_bytes for spec in model.shard_specs(0))
 
-    assert n_bytes(1000, "sparse") == n_bytes(60_000, "sparse") < n_bytes(1000, "margins") / 5
+    # Each topic's number takes two bytes in both.
+    assert n_bytes(1000, "sparse") == n_bytes(60_000, "sparse") < n_bytes(1000, "margins") / 15
     # Few topics take no more places than there are topics.
     assert n_bytes(2, "sparse") < 4 * n_bytes(2, "margins")
 
