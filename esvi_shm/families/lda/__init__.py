@@ -158,8 +158,8 @@ class Model:
         repairs = repair.specs(s, n_topics) if self.config.repair_after else []
         live = lists.specs(s, n_topics) if self.schedule.dense_passes is not None else []
         moved = ArraySpec(
-            "without_place", (P, B), np.float64, "worker p its row, at the end of a visit",
-            "home, at the end", "tokens that had no place in the lists of the last visit, at most",
+            "without_place", (P, B, 2), np.float64, "worker p its row, at the end of a visit",
+            "home, at the end", "tokens without a place in the last visit, of documents and words",
         )  # fmt: skip
         total = ArraySpec(
             "pi_total", (1, K), np.float64, "the owner of the topic, at the end of a visit",
@@ -298,7 +298,8 @@ class Model:
         uses_active = "active_visits" in shared and bool(shared["active_visits"].any())
         tokens = float(arrays["corpus"]["document_tokens"].sum())
         if "without_place" in shared:
-            found["without_place"] = float(shared["without_place"].sum()) / tokens
+            shares = shared["without_place"].sum(axis=(0, 1)) / tokens
+            found["without_place"] = {"documents": float(shares[0]), "words": float(shares[1])}
         if uses_active:
             found["active_visits"] = int(shared["active_visits"].sum())
             if shared["cvb0_left_out"].any():

@@ -58,15 +58,16 @@ class Window(NamedTuple):
     had: np.ndarray  # int64, the same: those that were listed when it was unpacked
     bits: np.ndarray  # int64 (1, ceil(K / 64))
     own: np.ndarray  # int32 (K + 16,): topics of the row at hand
-    moved: np.ndarray  # float64 (1,): tokens that had no place in a visit
+    tokens: np.ndarray  # float64 (documents,): of each document
+    moved: np.ndarray  # float64 (2,): tokens that had no place in a visit, of phi_doc and phi_word
 
 
 #: The fields of `Listed` that are shared arrays.
 SHARED = Listed._fields[:5]
 
 
-def make_window(alpha: np.ndarray) -> Window:
-    """A window for rows of gamma with this prior, float32 (K,), and of phi_doc."""
+def make_window(alpha: np.ndarray, tokens: np.ndarray) -> Window:
+    """A window for rows of gamma with this prior, float32 (K,), and of the margins."""
     n_topics = len(alpha)
     width = -(-n_topics // 64)
     # Rows from a cache line on, as in a segment.
@@ -84,7 +85,8 @@ def make_window(alpha: np.ndarray) -> Window:
         had=np.zeros((BATCH, width), np.int64),
         bits=np.zeros((1, width), np.int64),
         own=np.zeros(padded(n_topics) + 16, np.int32),
-        moved=np.zeros(1),
+        tokens=tokens,
+        moved=np.zeros(2),
     )
 
 

@@ -49,9 +49,14 @@ ARRAYS = tuple((name, what, "listed", text) for name, what, _, text in margins.A
 add_words = margins.add_words
 
 
-def attach(shards: Sequence[Arrays], alpha: np.ndarray) -> list[tuple[Listed, ...]]:
-    """gamma, phi_doc and phi_word of all shards, as the kernels of one worker take them."""
-    window, none = make_window(alpha), np.zeros_like(alpha)
+def attach(
+    shards: Sequence[Arrays], alpha: np.ndarray, tokens: np.ndarray
+) -> list[tuple[Listed, ...]]:
+    """gamma, phi_doc and phi_word of all shards, as the kernels of one worker take them.
+
+    `tokens` are those of its documents, float64, shape (D_p,).
+    """
+    window, none = make_window(alpha, tokens), np.zeros_like(alpha)
     return [
         (
             of_arrays("gamma", arrays, alpha.copy(), window),
@@ -99,7 +104,9 @@ def _close(shard, at, n, gamma, phi):
 def _list_document(d, gamma, window, row, spread):
     """List a document's row of the window, which is at the prior then."""
     n, total = choose_topics(gamma, d, row, window.bits, window.own)
-    window.moved[0] += put_row(gamma, d, row, window.own, n, total, spread)
+    # Not what the row has: what was kept of gamma may be less than what is taken from it.
+    total = np.float32(window.tokens[d]) if total >= 0.0 else total
+    put_row(gamma, d, row, window.own, n, total, spread)
     for k in range(row.shape[0]):
         row[k] = gamma.prior[k]
 
@@ -128,7 +135,7 @@ def _sweep(shard, block, gamma, lambda_, phi, rule, given, want_words, want_entr
     first_row, last_row = shard.block_row_ptr[block], shard.block_row_ptr[block + 1]
     n_words = shard.block_word_ptr[block + 1] - shard.block_word_ptr[block]
     scratch.since[:n_words] = 0
-    window.moved[0] = 0.0
+    window.moved[:] = 0.0
     bound = 0.0
     for at in range(first_row, last_row, BATCH):
         if want_words and at > first_row and (at - first_row) % FLUSH_ROWS == 0:
@@ -188,7 +195,8 @@ def _close_active(shard, at, n, gamma, phi):
                 gamma_row[k] = max(gamma_row[k] + phi_row[k], gamma.prior[k] + phi_row[k])
         places = gamma.first[d + 1] - gamma.first[d]
         n_own, total = choose_among(gamma_row, gamma.prior, places, own, n_had)
-        window.moved[0] += put_row(gamma, d, gamma_row, own, n_own, total, False)
+        total = np.float32(window.tokens[d]) if total >= 0.0 else total
+        put_row(gamma, d, gamma_row, own, n_own, total, False)
         n_had = bits_into(had, j, own)
         for i in range(n_had):
             k = unsigned(own[unsigned(i)])
@@ -241,7 +249,7 @@ def _sweep_active(shard, block, gamma, lambda_, phi, rule, want_entropy, scratch
     window = gamma.window
     first_row, last_row = shard.block_row_ptr[block], shard.block_row_ptr[block + 1]
     active.begin(shard, block, scratch, lists)
-    window.moved[0] = 0.0
+    window.moved[:] = 0.0
     bound = 0.0
     for at in range(first_row, last_row, BATCH):
         if at > first_row and (at - first_row) % FLUSH_ROWS == 0:

@@ -54,11 +54,14 @@ class Worker:
         self.model, self.worker, self.corpus, self.shared = model, worker, corpus, shared
         self.storage = find_storage(model.config.storage)
         self.shards = [Shard(*(arrays[name] for name in Shard._fields)) for arrays in shards]
+        lo, hi = (int(d) for d in corpus["document_bounds"][worker : worker + 2])
+        self.first_document, self.document_tokens = lo, corpus["document_tokens"][lo:hi]
         # Arrays, or what stands for them in the kernels of a storage.
         self.gamma: Any
         self.phis: list[tuple[Any, ...]]
         if self.storage is sparse:
-            held = sparse.attach(shards, shared["alpha"].astype(np.float32))
+            alpha = shared["alpha"].astype(np.float32)
+            held = sparse.attach(shards, alpha, self.document_tokens)
             self.gamma, self.phis = held[worker][0], [tuple(phi) for _, *phi in held]
             sparse.lay_out_rows(self.shards[worker], *held[worker])
         else:
@@ -66,8 +69,6 @@ class Worker:
             self.gamma = shards[worker]["gamma"]
             self.phis = [tuple(arrays[name] for name in names) for arrays in shards]
         self.shard, self.phi = self.shards[worker], self.phis[worker]
-        lo, hi = (int(d) for d in corpus["document_bounds"][worker : worker + 2])
-        self.first_document, self.document_tokens = lo, corpus["document_tokens"][lo:hi]
         self.most_words = int(np.diff(self.shard.block_word_ptr).max(initial=0))
         self.lists: lists.Lists | None = None  # made when they are needed
         self.knows_live = False
@@ -176,7 +177,8 @@ class Worker:
             first, last = self._block_rows(block)
             lists.find_live_words(first, last, lambda_, rule.eta, live)
             self.words_live[block] = True
-        value = left_out = moved = 0.0
+        value = left_out = 0.0
+        moved = np.zeros(2)
         counts = np.zeros_like(self.lists.counts)
         visit = sparse.visit_active if is_sparse else active.visit
         for cell in self.cells(block):
@@ -193,9 +195,9 @@ class Worker:
         if is_sparse:
             self.shared["without_place"][self.worker, block] = moved
 
-    def _moved(self) -> float:
-        """Tokens that had no place in the last visit of a cell."""
-        return float(self.gamma.window.moved[0]) if self.storage is sparse else 0.0
+    def _moved(self) -> Any:
+        """Tokens that had no place in the last visit of a cell, of documents and of words."""
+        return self.gamma.window.moved if self.storage is sparse else 0.0
 
     def _visit(
         self, block: int, given: bool, frozen: bool, want_words: bool, want_entropy: bool
@@ -203,7 +205,7 @@ class Worker:
         # It may give a document or a word any topic.
         self.knows_live = False
         self.words_live[block] = False
-        value = moved = 0.0
+        value, moved = 0.0, np.zeros(2)
         for cell in self.cells(block):
             value += self.storage.visit(self.desk, cell, given, frozen, want_words, want_entropy)
             moved += self._moved()
