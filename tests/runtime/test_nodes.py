@@ -244,7 +244,7 @@ def test_lists_of_all_nodes_are_gathered_as_whole_rows(monkeypatch):
     sums_hold(results[0].learned, alpha=2.0, eta=2.0)
     margins, _ = fit_together(CORPUS, replace(config, storage="margins"), 2, monkeypatch)
     elbo, of_margins = (found[0].history[-1].elbo for found in (results, margins))
-    assert elbo == pytest.approx(of_margins, rel=0.01)
+    assert elbo == pytest.approx(of_margins, rel=0.02)
     assert 0 <= results[0].ending["without_place"]["documents"] < 0.1
 
 

@@ -343,15 +343,15 @@ def choose_among(row, prior, places, own, n):
             high = middle
             if found >= max(np.int64(NEARLY * places), 1):
                 break
-        low = high
+        # Where the largest are all the same no limit tells them apart: the first of them.
+        low = high if _above(row, prior, high, own, m) > 0 else low
     n = 0
     for j in range(m):
         k = unsigned(own[unsigned(j)])
-        if row[k] - prior[k] > low:
+        if row[k] - prior[k] > low and n < places:
             own[unsigned(n)] = k
             n += 1
-    # Where all are the same no limit tells them apart.
-    return (n if n > 0 else places), total
+    return n, total
 
 
 @kernel(inline="always")
@@ -377,7 +377,7 @@ def put_row(listed, i, row, own, n, total, spread):
             k = unsigned(own[unsigned(j)])
             inside += row[k] - prior[k]
         outside = max(total - inside, np.float32(0.0))
-        if inside > 0.0 and not spread:
+        if inside > 0.0 and (inside > total or not spread):
             scale = total / inside
         else:
             rest = outside / np.float32(max(n_topics - n, 1))

@@ -46,6 +46,9 @@ from esvi_shm.vector import unsigned
 #: What the storage keeps of phi; see `margins.ARRAYS`.
 ARRAYS = tuple((name, what, "listed", text) for name, what, _, text in margins.ARRAYS)
 
+#: What a document's topics have more or less than its tokens may be rounding up to this share.
+TOKENS_ROUNDING = np.float32(1e-4)
+
 add_words = margins.add_words
 
 
@@ -101,11 +104,27 @@ def _close(shard, at, n, gamma, phi):
 
 
 @kernel(inline="always")
+def _tokens_of(gamma, d, row, n, total):
+    """What a document's n topics and the others are to have together, see `put_row`.
+
+    Not what the row has: what was kept of gamma may be less than what was taken from it.
+    """
+    window = gamma.window
+    tokens = np.float32(window.tokens[d])
+    if total >= 0.0:
+        return tokens
+    has = np.float32(0.0)
+    for j in range(n):
+        k = unsigned(window.own[unsigned(j)])
+        has += row[k] - gamma.prior[k]
+    return tokens if abs(has - tokens) > TOKENS_ROUNDING * tokens else total
+
+
+@kernel(inline="always")
 def _list_document(d, gamma, window, row, spread):
     """List a document's row of the window, which is at the prior then."""
     n, total = choose_topics(gamma, d, row, window.bits, window.own)
-    # Not what the row has: what was kept of gamma may be less than what is taken from it.
-    total = np.float32(window.tokens[d]) if total >= 0.0 else total
+    total = _tokens_of(gamma, d, row, n, total)
     put_row(gamma, d, row, window.own, n, total, spread)
     for k in range(row.shape[0]):
         row[k] = gamma.prior[k]
@@ -195,7 +214,7 @@ def _close_active(shard, at, n, gamma, phi):
                 gamma_row[k] = max(gamma_row[k] + phi_row[k], gamma.prior[k] + phi_row[k])
         places = gamma.first[d + 1] - gamma.first[d]
         n_own, total = choose_among(gamma_row, gamma.prior, places, own, n_had)
-        total = np.float32(window.tokens[d]) if total >= 0.0 else total
+        total = _tokens_of(gamma, d, gamma_row, n_own, total)
         put_row(gamma, d, gamma_row, own, n_own, total, False)
         n_had = bits_into(had, j, own)
         for i in range(n_had):
