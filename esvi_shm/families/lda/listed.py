@@ -3,8 +3,8 @@
     row[k] = values[first[i] + j]   where topics[first[i] + j] = k, for a j below size[i]
              prior[k] + rest[i]     elsewhere
 
-A row has a fixed number of places, `PER_PAIR` or so for each pair and `SPARE` more, whatever the
-number of topics. A row in which no more topics are above the prior is kept to the bit. Of another
+A row has a fixed number of places, one or two for each pair and `SPARE` more, whatever the number
+of topics. A row in which no more topics are above the prior is kept to the bit. Of another
 those are listed that are above `LEAST_SHARE` of it, or as many of the largest as there are places;
 what has no place goes evenly to all others, or to the listed topics in proportion (`put_row`). How
 much that was is counted in `Window.moved`.

@@ -1,15 +1,14 @@
 """Storage `sparse`: as `margins`, with gamma, phi_doc and phi_word as lists of topics.
 
 Only lambda grows with the number of topics then, so thousands of topics fit where whole rows would
-not. The updates are those of `margins` and
-`active`, on a window of whole rows: rows of a block are unpacked, updated and listed again, a few
-at a time. A row that has no more topics than places (`listed`) has the same iterates as with
-`margins`. What has no place goes evenly to all topics that are not listed, in phi_doc and gamma
-alike, so that every token stays one. Passes of all topics are those in which topics still form, by
-cvb0 and tempered: there a document has a little of very many, and to give that to its largest ones
-instead, or to leave it out, hardens it before its time and ends at a lower bound
-(`bench/RESULTS.md`). Over active sets next to nothing is without a place, and goes to the listed
-topics in proportion: else all topics would be live again.
+not. The updates are those of `margins` and `active`, on a window of whole rows: rows of a block are
+unpacked, updated and listed again, a few at a time. A row that has no more topics than places
+(`listed`) has the same iterates as with `margins`. What has no place goes evenly to all topics that
+are not listed, so that every token stays one, and gamma and lambda the sums of the margins. Passes
+of all topics are those in which topics still form, by cvb0 and tempered: there a document has a
+little of very many, and to give that to its largest ones instead, or to leave it out, hardens it
+before its time and ends at a lower bound (`bench/RESULTS.md`). Over active sets next to nothing is
+without a place, and goes to the listed topics in proportion: else all topics would be live again.
 
 With much that has no place F is that of no phi. How much it was is in the summary.
 """
