@@ -41,8 +41,10 @@ def needed(layout: Layout) -> dict[str, int]:
                 kind = "corpus"
             elif spec.name.startswith("phi"):
                 kind = "phi"
+            elif spec.name.startswith("gamma"):
+                kind = "gamma"
             else:
-                kind = spec.name.strip("_") if spec.name in ("lambda_", "gamma") else "other"
+                kind = "lambda" if spec.name == "lambda_" else "other"
             sizes[kind] += spec.n_bytes
     return sizes
 

@@ -183,7 +183,7 @@ class FitConfig:
     settle : int or None
         How often a pass all workers together put what they found of a word into its parameters, at
         least: each worker's documents take turns. None: once each; 4 with inference `cvb0` and at
-        most 50 passes, as `margins` and without `dense_passes`.
+        most 50 passes, by storage `margins` or `sparse` and without `dense_passes`.
     relax : float or None
         Step of a word's expected counts from their last value to the new one, in the first five
         sixths of cvb0's passes; above 1: over-relaxed. None: 1, or 1.8 where `settle` is 4 then.

@@ -103,8 +103,8 @@ class FittedModel:
     def gamma(self) -> np.ndarray:
         """Dirichlet parameters of the documents, float32, shape (D, K).
 
-        Of a fit on many workers, and of a model that is kept compact, it is put together at each
-        call: keep it where documents are looked at one by one.
+        Of a fit on many workers or by storage `sparse`, and of a model that is kept compact, it is
+        put together at each call: keep it where documents are looked at one by one.
         """
         parts = self.parameters.gamma_parts
         return np.asanyarray(parts[0]) if len(parts) == 1 else np.concatenate(parts)

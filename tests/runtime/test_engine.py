@@ -205,7 +205,7 @@ def test_numbers_are_lowered_to_what_there_is_work_for(threaded_fit):
     [
         ({"route": "tour"}, "route must be one of balanced, lap, random, ring, got 'tour'"),
         ({"route": "random", "deterministic": True}, "route must be lap or ring in a determinis"),
-        ({"storage": "disk"}, "storage must be one of full, margins, topk, got 'disk'"),
+        ({"storage": "disk"}, "storage must be one of full, margins, sparse, topk, got 'disk'"),
         ({"start": "cold"}, "start must be one of random, scikit-learn, seeded, spread, got"),
         (
             {"family": "x"},

@@ -245,7 +245,7 @@ def test_lists_of_all_nodes_are_gathered_as_whole_rows(monkeypatch):
     margins, _ = fit_together(CORPUS, replace(config, storage="margins"), 2, monkeypatch)
     elbo, of_margins = (found[0].history[-1].elbo for found in (results, margins))
     assert elbo == pytest.approx(of_margins, rel=0.02)
-    assert 0 <= results[0].ending["without_place"]["documents"] < 0.1
+    assert 0 <= results[0].ending["without_place"]["phi_doc"] < 0.1
 
 
 def test_a_block_that_comes_back_lives_in_other_topics():

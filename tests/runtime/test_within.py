@@ -98,7 +98,7 @@ def test_full_is_taken_where_documents_are_so_short_that_it_is_smaller(caplog):
     assert ", for storage margins in 4 blocks would take about " in record.getMessage()
 
 
-def test_with_many_topics_documents_become_lists_first(caplog):
+def test_with_many_topics_rows_become_lists_first(caplog):
     config = replace(CONFIG, n_topics=ACTIVE_TOPICS, n_blocks=4)
     limit = peak(LONG, config, storage="sparse")
     assert limit < peak(LONG, config, n_blocks=2) and limit < peak(LONG, config, storage="full")

@@ -158,8 +158,8 @@ class Model:
         repairs = repair.specs(s, n_topics) if self.config.repair_after else []
         live = lists.specs(s, n_topics) if self.schedule.dense_passes is not None else []
         moved = ArraySpec(
-            "without_place", (P, B, 2), np.float64, "worker p its row, at the end of a visit",
-            "home, at the end", "tokens without a place in the last visit, of documents and words",
+            "without_place", (P, B, 3), np.float64, "worker p its row, at the end of a visit",
+            "home, at the end", "tokens without a place in the last visit, see `listed.Window`",
         )  # fmt: skip
         total = ArraySpec(
             "pi_total", (1, K), np.float64, "the owner of the topic, at the end of a visit",
@@ -255,6 +255,10 @@ class Model:
         n_topics = self.config.n_topics
         row = scratch_word_bytes(n_topics, self.schedule.leaves_out) + 8 * n_topics
         others = few_bytes(n_topics)
+        if self.config.storage == "sparse":
+            others += listed.window_bytes(n_topics)
+            if self.config.start == "random" and self.config.restarts > 1:
+                row += 4 * n_topics  # what a start needs beside the scratch of the one before
         if self.schedule.dense_passes is not None:
             row += lists.word_bytes(n_topics, self.schedule.leaves_out)
             if self.config.storage != "sparse":
@@ -298,8 +302,9 @@ class Model:
         uses_active = "active_visits" in shared and bool(shared["active_visits"].any())
         tokens = float(arrays["corpus"]["document_tokens"].sum())
         if "without_place" in shared:
-            shares = shared["without_place"].sum(axis=(0, 1)) / tokens
-            found["without_place"] = {"documents": float(shares[0]), "words": float(shares[1])}
+            shares = shared["without_place"].sum(axis=(0, 1)) / (tokens or 1.0)
+            names = "gamma", "phi_doc", "phi_word"
+            found["without_place"] = dict(zip(names, shares.tolist(), strict=True))
         if uses_active:
             found["active_visits"] = int(shared["active_visits"].sum())
             if shared["cvb0_left_out"].any():

@@ -30,7 +30,7 @@ whose phi is below the tolerance are left out then, if together they are at most
 tolerance.
 
 The state is that of storage `margins`, and so is the order of the updates. What a margin held
-outside of a list is taken back. The lists are in `lists`, the loops over pairs in `sparse`.
+outside of a list is taken back. The lists are in `lists`, loops over pairs in `esvi_shm.sparse`.
 """
 
 import numpy as np
@@ -108,9 +108,6 @@ def begin(shard, block, scratch, lists):
     n_words = shard.block_word_ptr[block + 1] - shard.block_word_ptr[block]
     scratch.since[:n_words] = 0
     lists.left_out[0] = 0.0
-    lists.all_factors[0] = 0.0
-    for k in range(scratch.log_topic.shape[0]):
-        lists.all_factors[0] += scratch.factor[k]
     lists.counts[:] = 0
     lists.counts[3] = lists.first[n_words]
 

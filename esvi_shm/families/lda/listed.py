@@ -7,7 +7,7 @@ A row has a fixed number of places, one or two for each pair and `SPARE` more, w
 of topics. A row in which no more topics are above the prior is kept to the bit. Of another
 those are listed that are above `LEAST_SHARE` of it, or as many of the largest as there are places;
 what has no place goes evenly to all others, or to the listed topics in proportion (`put_row`). How
-much that was is counted in `Window.moved`.
+much that was is counted in `Window.without_place`.
 
 Visits work on whole rows: some rows at a time are unpacked into a window, which is at the prior
 before and after.
@@ -59,7 +59,9 @@ class Window(NamedTuple):
     bits: np.ndarray  # int64 (1, ceil(K / 64))
     own: np.ndarray  # int32 (K + 16,): topics of the row at hand
     tokens: np.ndarray  # float64 (documents,): of each document
-    moved: np.ndarray  # float64 (2,): tokens that had no place in a visit, of phi_doc and phi_word
+    # float64 (3,): tokens that had no place in a visit, of gamma (by the rows' shares of them),
+    # phi_doc and phi_word
+    without_place: np.ndarray
 
 
 #: The fields of `Listed` that are shared arrays.
@@ -86,8 +88,13 @@ def make_window(alpha: np.ndarray, tokens: np.ndarray) -> Window:
         bits=np.zeros((1, width), np.int64),
         own=np.zeros(padded(n_topics) + 16, np.int32),
         tokens=tokens,
-        moved=np.zeros(2),
+        without_place=np.zeros(3),
     )
+
+
+def window_bytes(n_topics: int) -> int:
+    """Bytes of a window, nearly."""
+    return 4 * (2 * BATCH + 2) * padded(n_topics) + 16 * BATCH * -(-n_topics // 64)
 
 
 def n_places(n_pairs: int, n_rows: int, per_pair: int, n_topics: int) -> int:
@@ -155,7 +162,7 @@ class ListedRows:
     def _rows(self, first: int, last: int) -> np.ndarray:
         listed = self._listed
         made = np.empty((last - first, self.shape[1]), np.float32)
-        made[:] = listed.prior + listed.rest[first:last, None]
+        np.add(listed.prior, listed.rest[first:last, None], out=made)
         size = listed.size[first:last]
         row = np.repeat(np.arange(last - first), size)
         # Place j of a row is so far behind the entries of the rows before it.
@@ -167,11 +174,11 @@ class ListedRows:
 
 
 @kernel
-def lay_out(first, per_pair, n_topics, n_places):
+def lay_out(first, per_pair, n_topics, all_places):
     """Turn the numbers of pairs of all rows, from `first[1]` on, into where their places begin."""
     n_rows = first.shape[0] - 1
     first[0] = 0
-    all_fit = n_places >= n_topics * n_rows
+    all_fit = all_places >= n_topics * n_rows
     for i in range(n_rows):
         places = n_topics if all_fit else per_pair * first[i + 1] + SPARE
         first[i + 1] = first[i] + places
@@ -295,14 +302,16 @@ def choose_topics(listed, i, row, bits, own):
         if n > places:
             above_into(row, prior, high, bits[0])
             n = _count(bits)
+        if n == 0:  # the largest are all the same, and no limit tells them apart: the first of them
+            above_into(row, prior, low, bits[0])
     end = 0
     for w in range(bits.shape[1]):
         left = bits[0, w]
-        while left != 0:
+        while left != 0 and end < places:
             own[unsigned(end)] = 64 * w + lowest(left)
             left &= left - 1
             end += 1
-    return n, total
+    return end, total
 
 
 @kernel(inline="always")
@@ -331,7 +340,7 @@ def choose_among(row, prior, places, own, n):
             largest = max(largest, value)
     if m <= places:
         return m, np.float32(-1.0)
-    low, high = LEAST_SHARE * total, largest
+    low, high = min(LEAST_SHARE * total, np.float32(0.5) * largest), largest
     found = _above(row, prior, low, own, m)
     if found > places:
         for _ in range(LOOKS):
@@ -377,10 +386,10 @@ def put_row(listed, i, row, own, n, total, spread):
             k = unsigned(own[unsigned(j)])
             inside += row[k] - prior[k]
         outside = max(total - inside, np.float32(0.0))
-        if inside > 0.0 and (inside > total or not spread):
+        if inside > 0.0 and (inside > total or n == n_topics or not spread):
             scale = total / inside
         else:
-            rest = outside / np.float32(max(n_topics - n, 1))
+            rest = outside / np.float32(n_topics - n)
     first = listed.first[i]
     for j in range(n):
         k, at = unsigned(own[unsigned(j)]), unsigned(first + j)

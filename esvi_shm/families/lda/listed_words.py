@@ -57,7 +57,7 @@ def _settle_word(phi_word, i, rows, at, length, step, lambda_row, prior, frozen,
 def _list_word(phi_word, i, row, lambda_row, prior, frozen, moved):
     window = phi_word.window
     n, total = choose_topics(phi_word, i, row, window.bits, window.own)
-    window.moved[1] += put_row(phi_word, i, row, window.own, n, total, True)
+    window.without_place[2] += put_row(phi_word, i, row, window.own, n, total, True)
     if total < 0.0 or frozen:
         return
     rest, first = phi_word.rest[i], phi_word.first[i]
@@ -140,7 +140,7 @@ def _list_word_again(phi_word, i, live_row, lambda_row, prior, moved):
     n_had = bits_into(bits, 0, own)
     places = phi_word.first[i + 1] - phi_word.first[i]
     n, total = choose_among(row, phi_word.prior, places, own, n_had)
-    window.moved[1] += put_row(phi_word, i, row, own, n, total, False)
+    window.without_place[2] += put_row(phi_word, i, row, own, n, total, False)
     bits_into(bits, 0, own)
     if total >= 0.0:
         for j in range(n_had):

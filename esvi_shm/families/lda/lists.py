@@ -278,6 +278,7 @@ def list_words(shard, block, lambda_, phi_word, rule, topic_factor, live, lists,
     all_factors, share = np.float32(0.0), np.float32(1.0 / scattered(rule.tolerance))
     for k in range(n_topics):
         all_factors += topic_factor[k]
+    lists.all_factors[0] = all_factors
     at = 0
     n_next = 0
     if first < last:

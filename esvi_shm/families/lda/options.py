@@ -151,9 +151,9 @@ def storages(config: FitConfig) -> tuple[Sequence[Changes], Sequence[Changes]]:
     # A number that is given is not open.
     least = most if config.topk else 1
     if config.storage is None:
-        ways = _Kept(range(most, least - 1, -1))
-        if config.n_topics >= ACTIVE_TOPICS and not config.topk and not config.repair_after:
-            ways = _Kept(ways.numbers, [{"storage": "sparse"}])
+        many = config.n_topics >= ACTIVE_TOPICS and not config.topk and not config.repair_after
+        others: list[Changes] = [{"storage": "sparse"}] if many else []
+        ways = _Kept(range(most, least - 1, -1), others)
         return [{"storage": "margins"}, {"storage": "full"}], ways
     if config.storage == "topk":
         return [{"topk": most}], _Kept(range(most - 1, least - 1, -1))

@@ -1,14 +1,16 @@
 """Storage `sparse`: as `margins`, with gamma, phi_doc and phi_word as lists of topics.
 
-Only lambda grows with the number of topics then, so thousands of topics fit where whole rows would
-not. The updates are those of `margins` and `active`, on a window of whole rows: rows of a block are
-unpacked, updated and listed again, a few at a time. A row that has no more topics than places
-(`listed`) has the same iterates as with `margins`. What has no place goes evenly to all topics that
-are not listed, so that every token stays one, and gamma and lambda the sums of the margins. Passes
-of all topics are those in which topics still form, by cvb0 and tempered: there a document has a
-little of very many, and to give that to its largest ones instead, or to leave it out, hardens it
-before its time and ends at a lower bound (`bench/RESULTS.md`). Over active sets next to nothing is
-without a place, and goes to the listed topics in proportion: else all topics would be live again.
+Only lambda and the scratch of a visit grow with the number of topics then, so thousands of topics
+fit where whole rows would not. The updates are those of `margins` and `active`, on a window of
+whole rows: rows of a block are unpacked, updated and listed again, a few at a time. A row that has
+no more topics than places (`listed`) has the same iterates as with `margins`. What has no place
+goes evenly to all topics that are not listed: so every token stays one. lambda is the sum of the
+words' margins; gamma that of the documents' after an evaluation, before it what was kept of it.
+Passes of all topics are those in which topics still form, by cvb0 and tempered: there a document
+has a little of very many, and to give that to its largest ones instead, or to leave it out, hardens
+it before its time and ends at a lower bound (`bench/RESULTS.md`). Over active sets next to nothing
+is without a place, and goes to the listed topics in proportion: else all topics would be live
+again.
 
 With much that has no place F is that of no phi. How much it was is in the summary.
 """
@@ -88,7 +90,7 @@ def _close(shard, at, n, gamma, phi):
         gamma_row, phi_row = window.gamma[j], window.phi[j]
         n_topics = gamma_row.shape[0]
         n_own, total = choose_topics(phi_doc, r, phi_row, bits, own)
-        window.moved[0] += put_row(phi_doc, r, phi_row, own, n_own, total, True)
+        window.without_place[1] += put_row(phi_doc, r, phi_row, own, n_own, total, True)
         if total >= 0.0:
             rest, prior = phi_doc.rest[r], gamma.prior
             for k in range(n_topics):
@@ -99,7 +101,8 @@ def _close(shard, at, n, gamma, phi):
                 gamma_row[k] = max(gamma_row[k] - rest + value, prior[k] + value)
         for k in range(n_topics):
             phi_row[k] = 0.0
-        _list_document(d, gamma, window, gamma_row, True)
+        outside = _list_document(d, gamma, window, gamma_row, True)
+        window.without_place[0] += outside * _share_of(shard, r, window.tokens[d])
 
 
 @kernel(inline="always")
@@ -120,13 +123,23 @@ def _tokens_of(gamma, d, row, n, total):
 
 
 @kernel(inline="always")
+def _share_of(shard, r, tokens):
+    """The share of a document's tokens that a row of it has."""
+    of_row = 0.0
+    for j in range(shard.row_ptr[r], shard.row_ptr[r + 1]):
+        of_row += shard.pair_count[j]
+    return of_row / tokens
+
+
+@kernel(inline="always")
 def _list_document(d, gamma, window, row, spread):
-    """List a document's row of the window, which is at the prior then."""
+    """List a document's row of the window, which is at the prior then; what had no place."""
     n, total = choose_topics(gamma, d, row, window.bits, window.own)
     total = _tokens_of(gamma, d, row, n, total)
-    put_row(gamma, d, row, window.own, n, total, spread)
+    outside = put_row(gamma, d, row, window.own, n, total, spread)
     for k in range(row.shape[0]):
         row[k] = gamma.prior[k]
+    return outside
 
 
 @kernel(allocates=True)
@@ -153,7 +166,7 @@ def _sweep(shard, block, gamma, lambda_, phi, rule, given, want_words, want_entr
     first_row, last_row = shard.block_row_ptr[block], shard.block_row_ptr[block + 1]
     n_words = shard.block_word_ptr[block + 1] - shard.block_word_ptr[block]
     scratch.since[:n_words] = 0
-    window.moved[:] = 0.0
+    window.without_place[:] = 0.0
     bound = 0.0
     for at in range(first_row, last_row, BATCH):
         if want_words and at > first_row and (at - first_row) % FLUSH_ROWS == 0:
@@ -200,7 +213,7 @@ def _close_active(shard, at, n, gamma, phi):
         n_had = bits_into(had, j, own)
         places = phi_doc.first[r + 1] - phi_doc.first[r]
         n_own, total = choose_among(phi_row, phi_doc.prior, places, own, n_had)
-        window.moved[0] += put_row(phi_doc, r, phi_row, own, n_own, total, False)
+        window.without_place[1] += put_row(phi_doc, r, phi_row, own, n_own, total, False)
         n_had = bits_into(had, j, own)
         if total >= 0.0:
             for i in range(n_had):
@@ -214,7 +227,9 @@ def _close_active(shard, at, n, gamma, phi):
         places = gamma.first[d + 1] - gamma.first[d]
         n_own, total = choose_among(gamma_row, gamma.prior, places, own, n_had)
         total = _tokens_of(gamma, d, gamma_row, n_own, total)
-        put_row(gamma, d, gamma_row, own, n_own, total, False)
+        outside = put_row(gamma, d, gamma_row, own, n_own, total, False)
+        if outside > 0.0:
+            window.without_place[0] += outside * _share_of(shard, r, window.tokens[d])
         n_had = bits_into(had, j, own)
         for i in range(n_had):
             k = unsigned(own[unsigned(i)])
@@ -267,7 +282,7 @@ def _sweep_active(shard, block, gamma, lambda_, phi, rule, want_entropy, scratch
     window = gamma.window
     first_row, last_row = shard.block_row_ptr[block], shard.block_row_ptr[block + 1]
     active.begin(shard, block, scratch, lists)
-    window.moved[:] = 0.0
+    window.without_place[:] = 0.0
     bound = 0.0
     for at in range(first_row, last_row, BATCH):
         if at > first_row and (at - first_row) % FLUSH_ROWS == 0:
@@ -330,7 +345,7 @@ def set_random(shard, phi, first_document, word_ids, seed, pair_phi):
     entropies = np.zeros(block_row_ptr.shape[0] - 1)
     row = window.phi[0]
     for b in range(entropies.shape[0]):
-        # As large as the scratch of a visit, which is not touched yet.
+        # As large as a visit's factors.
         first_word = block_word_ptr[b]
         of_words = np.zeros((block_word_ptr[b + 1] - first_word, n_topics), np.float32)
         for r in range(block_row_ptr[b], block_row_ptr[b + 1]):

@@ -178,12 +178,12 @@ class Worker:
             lists.find_live_words(first, last, lambda_, rule.eta, live)
             self.words_live[block] = True
         value = left_out = 0.0
-        moved = np.zeros(2)
         counts = np.zeros_like(self.lists.counts)
         visit = sparse.visit_active if is_sparse else active.visit
+        self._begin_counting(block)
         for cell in self.cells(block):
             value += visit(self.desk, cell, want_entropy, live, self.lists)
-            moved += self._moved()
+            self._count_without_place(block)
             left_out += self.lists.left_out[0]
             counts += self.lists.counts
         self.entropy[block] = value if want_entropy else np.nan
@@ -192,12 +192,15 @@ class Worker:
             self.shared["active_visits"][self.worker] = 0  # nothing will be left of them
         if rule.cvb0:
             self.shared["cvb0_left_out"][self.worker, block] = left_out
-        if is_sparse:
-            self.shared["without_place"][self.worker, block] = moved
 
-    def _moved(self) -> Any:
-        """Tokens that had no place in the last visit of a cell, of documents and of words."""
-        return self.gamma.window.moved if self.storage is sparse else 0.0
+    def _begin_counting(self, block: int) -> None:
+        if self.storage is sparse:
+            self.shared["without_place"][self.worker, block] = 0.0
+
+    def _count_without_place(self, block: int) -> None:
+        """Add what the visit of a cell has found."""
+        if self.storage is sparse:
+            self.shared["without_place"][self.worker, block] += self.gamma.window.without_place
 
     def _visit(
         self, block: int, given: bool, frozen: bool, want_words: bool, want_entropy: bool
@@ -205,13 +208,12 @@ class Worker:
         # It may give a document or a word any topic.
         self.knows_live = False
         self.words_live[block] = False
-        value, moved = 0.0, np.zeros(2)
+        value = 0.0
+        self._begin_counting(block)
         for cell in self.cells(block):
             value += self.storage.visit(self.desk, cell, given, frozen, want_words, want_entropy)
-            moved += self._moved()
+            self._count_without_place(block)
         self.entropy[block] = value if want_entropy else np.nan
-        if self.storage is sparse:
-            self.shared["without_place"][self.worker, block] = moved
 
     def command(self, name: str) -> None:
         # Most set gamma or lambda, or what they are at where nothing is.

@@ -1,6 +1,4 @@
-"""Storage `sparse`: gamma and phi_doc as lists of topics."""
-
-from dataclasses import replace
+"""Storage `sparse`: gamma and the margins as lists of topics."""
 
 import numpy as np
 import pytest
@@ -11,7 +9,7 @@ from esvi_shm.config import FitConfig
 from esvi_shm.corpus.corpus import Corpus
 from esvi_shm.errors import ParameterError
 from esvi_shm.families.lda import Model, listed
-from esvi_shm.runtime.serial import SerialFit
+from esvi_shm.families.lda.cut import Cut
 from tests.families.lda.play import assert_sums_hold, bound_noise, cases, look, play, priors_of
 from tests.naive import simulate
 
@@ -69,9 +67,6 @@ def test_a_row_keeps_its_sum_and_its_largest_topics(case, places, spread, among)
         np.testing.assert_array_equal(made, row)
         assert moved == 0
         return
-    if n == 0:  # as many are the largest
-        assert (above > above.max() * 0.99).sum() > places and not among
-        return
     others = np.delete(above, chosen).max(initial=0.0)
     assert above[chosen].min() >= others * 0.99
     # Places are left where what is next is not worth one, or where it is hardly told from others.
@@ -88,9 +83,21 @@ def test_what_has_no_place_goes_in_proportion_or_evenly_to_the_others():
     np.testing.assert_allclose(made, [6, 3, 0, 0, 0, 0])
     made, _, _ = as_chosen(row, prior, 2, spread=True)
     np.testing.assert_allclose(made, [4, 2, 0.75, 0.75, 0.75, 0.75])
-    flat = np.full(6, 0.5, np.float32)
-    np.testing.assert_array_equal(as_chosen(flat, prior, 2)[0], flat)  # no limit tells them apart
-    assert as_chosen(flat, prior, 2, among=True)[1].tolist() == [0, 1]
+    # No limit tells the largest apart.
+    some = np.array([0, 0.5, 0, 0.5, 0.5, 0], np.float32)
+    for among in (False, True):
+        assert as_chosen(some, prior, 2, among=among)[1].tolist() == [1, 3]
+    made, _, _ = as_chosen(some, prior, 2, spread=True)
+    np.testing.assert_allclose(made, [0.125, 0.5, 0.125, 0.5, 0.125, 0.125])
+
+
+def test_where_all_topics_are_listed_they_have_all_tokens():
+    row, prior = np.array([3, 2, 1], np.float32), np.ones(3, np.float32)
+    for total in (2.7, 3.3):  # more or less than they have
+        lists = lists_of(1, 3, prior)
+        listed.put_row(lists, 0, row, np.arange(3, dtype=np.int32), 3, np.float32(total), True)
+        assert lists.rest[0] == 0
+        assert (listed.ListedRows(lists)[0] - 1).sum() == pytest.approx(total, rel=1e-6)
 
 
 def test_rows_are_looked_at_as_those_of_a_matrix():
@@ -180,6 +187,11 @@ def test_every_token_stays_one_where_places_are_short(case, dense_passes):
         assert np.isfinite(fit.bound()).all()
         assert_sums(1e-4)
     for worker in fit.workers:
+        for lists in (worker.gamma, *worker.phi):
+            assert (lists.size <= np.diff(lists.first)).all()
+            for i, n in enumerate(lists.size):
+                topics = lists.topics[lists.first[i] : lists.first[i] + n].astype(int)
+                assert (np.diff(topics) > 0).all() and (topics < n_topics).all()
         window = worker.gamma.window
         assert not window.phi.any() and not window.word.any()
         assert (window.gamma == alpha.astype(np.float32)).all()
@@ -195,7 +207,7 @@ def test_the_end_tells_what_had_no_place_and_the_bound_is_near_that_of_margins()
         model, arrays = fits[1].layout.model, fits[1].arrays
         ending = model.ending(n_passes, fits[1].held, arrays, model.learned(arrays))
         shares.append(ending["without_place"])
-    for name in ("documents", "words"):
+    for name in ("gamma", "phi_doc", "phi_word"):
         assert 0.5 > shares[0][name] > shares[-1][name] >= 0
     assert "without_place" not in fits[0].layout.model.ending(30, None, fits[0].arrays, None)
     margins, sparse = (fit.bound().elbo for fit in fits)
@@ -207,7 +219,7 @@ def test_what_a_worker_keeps_does_not_depend_on_the_number_of_topics():
 
     def n_bytes(n_topics, storage):
         config = FitConfig(n_topics, n_workers=1, n_blocks=2, storage=storage)
-        model = Model(config, SerialFit(corpus, replace(config, n_topics=2)).sizes)
+        model = Model(config, Cut(corpus, config).sizes)
         return sum(spec.n_bytes for spec in model.shard_specs(0))
 
     # Each topic's number takes two bytes in both.
