@@ -197,6 +197,17 @@ def test_every_token_stays_one_where_places_are_short(case, dense_passes):
         assert (window.gamma == alpha.astype(np.float32)).all()
 
 
+@pytest.mark.parametrize("inference", ["vb", "cvb0"])
+def test_a_document_has_its_tokens_from_pass_to_pass(inference):
+    """More is taken from gamma than was kept of it, where that is less than of its margins."""
+    options = {"n_topics": 60, "n_blocks": 3, "alpha": 0.5, "eta": 0.1, "seed": 2}
+    fit = play(COUNTS, storage="sparse", inference=inference, power=0.6, **options)
+    for _ in range(10):
+        fit.run_pass()
+    tokens = fit.gamma.sum(axis=1, dtype=float) - 30.0
+    np.testing.assert_allclose(tokens, COUNTS.sum(axis=1), rtol=1e-3, atol=1e-3)
+
+
 def test_the_end_tells_what_had_no_place_and_the_bound_is_near_that_of_margins():
     options = {"n_topics": 40, "n_blocks": 2, "alpha": 0.5, "eta": 0.1, "inference": "vb"}
     fits = [play(COUNTS, storage=storage, **options) for storage in ("margins", "sparse")]
