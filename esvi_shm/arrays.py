@@ -1,5 +1,7 @@
 """Rows of an array in a file of numpy's, or of a sparse matrix of scipy's, without the rest.
 
+And rows of a matrix that is held in another form (`MadeRows`).
+
 What is not asked for is read past, never held. A file that is another one, cut, or lies about its
 sizes raises what numpy, scipy and zipfile do: a ValueError, KeyError, EOFError, OSError, BadZipFile
 or MemoryError; nothing is allocated by what a header says of more than the rows asked for.
@@ -23,6 +25,40 @@ def digest_of(path: str | os.PathLike[str]) -> str:
     """SHA-256 of a file's bytes."""
     with open(path, "rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+class MadeRows:
+    """A matrix that is held in another form; rows of it are made when they are asked for.
+
+    Attributes
+    ----------
+    shape : tuple of int
+        Of the matrix; its numbers are float32.
+    """
+
+    dtype = np.dtype(np.float32)
+    shape: tuple[int, ...]
+
+    def make(self, first: int, last: int) -> np.ndarray:
+        """Rows first to last - 1, as an array of their own."""
+        raise NotImplementedError
+
+    def __len__(self) -> int:
+        return self.shape[0]
+
+    def __getitem__(self, which: int | slice) -> np.ndarray:
+        if isinstance(which, slice):
+            first, last, step = which.indices(len(self))
+            if step != 1:
+                raise ValueError(f"rows must be asked for one after another, got step {step}")
+            return self.make(first, max(first, last))
+        i = range(len(self))[which]  # the last one is -1 too
+        return self.make(i, i + 1)[0]
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
+        if copy is False:
+            raise ValueError("a matrix that is held in another form must be made")
+        return self.make(0, len(self)).astype(dtype or self.dtype, copy=False)
 
 
 class Rows:

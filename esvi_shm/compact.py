@@ -16,6 +16,8 @@ from typing import Any
 
 import numpy as np
 
+from esvi_shm.arrays import MadeRows
+
 #: Fewer topics stay one matrix, which anyone can read, and which is small enough.
 MANY_TOPICS = 512
 PARTS = ("indptr", "topics", "values")
@@ -24,7 +26,7 @@ PARTS = ("indptr", "topics", "values")
 Chunks = Callable[[], Iterable[np.ndarray]]
 
 
-class CompactRows:
+class CompactRows(MadeRows):
     """A matrix whose entries are a prior where nothing is held; what reads it makes rows of it.
 
     Parameters
@@ -42,8 +44,6 @@ class CompactRows:
     ([0.5, 7.0], [[0.5, 0.25], [0.5, 7.0], [0.5, 0.25]])
     """
 
-    dtype = np.dtype(np.float32)
-
     def __init__(
         self, indptr: np.ndarray, topics: np.ndarray, values: np.ndarray, prior: np.ndarray
     ) -> None:
@@ -56,24 +56,8 @@ class CompactRows:
         smaller = np.array(self.prior[tuple(first)])
         return _unpickled, (self.indptr, self.topics, self.values, smaller, self.shape)
 
-    def __len__(self) -> int:
-        return len(self.prior)
-
-    def __getitem__(self, which: int | slice) -> np.ndarray:
-        if isinstance(which, slice):
-            first, last, step = which.indices(len(self))
-            if step != 1:
-                raise ValueError(f"rows must be asked for one after another, got step {step}")
-            return self._rows(first, max(first, last))
-        i = range(len(self))[which]  # the last one is -1 too
-        return self._rows(i, i + 1)[0]
-
-    def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
-        if copy is False:
-            raise ValueError("a matrix of compact rows must be made")
-        return self._rows(0, len(self)).astype(dtype or self.dtype, copy=False)
-
-    def _rows(self, first: int, last: int) -> np.ndarray:
+    def make(self, first: int, last: int) -> np.ndarray:
+        """See `arrays.MadeRows`."""
         begin, end = self.indptr[first], self.indptr[last]
         made = np.array(self.prior[first:last])
         of_entry = np.repeat(np.arange(last - first), np.diff(self.indptr[first : last + 1]))

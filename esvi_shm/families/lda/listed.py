@@ -19,6 +19,7 @@ import numpy as np
 from numba import types
 from numba.extending import overload
 
+from esvi_shm.arrays import MadeRows
 from esvi_shm.compile import kernel
 from esvi_shm.families.lda.few import BATCH
 from esvi_shm.shared.table import ArraySpec
@@ -133,33 +134,15 @@ def of_arrays(name: str, arrays: Any, prior: np.ndarray, window: Window | None =
     return Listed(**parts, prior=prior, window=window)
 
 
-class ListedRows:
+class ListedRows(MadeRows):
     """The matrix that lists are, to be looked at; rows are made when they are asked for."""
-
-    dtype = np.dtype(np.float32)
 
     def __init__(self, listed: Listed) -> None:
         self._listed = listed
         self.shape = len(listed.size), len(listed.prior)
 
-    def __len__(self) -> int:
-        return self.shape[0]
-
-    def __getitem__(self, which: int | slice) -> np.ndarray:
-        if isinstance(which, slice):
-            first, last, step = which.indices(len(self))
-            if step != 1:
-                raise ValueError(f"rows must be asked for one after another, got step {step}")
-            return self._rows(first, max(first, last))
-        i = range(len(self))[which]
-        return self._rows(i, i + 1)[0]
-
-    def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
-        if copy is False:
-            raise ValueError("a matrix of lists must be made")
-        return self._rows(0, len(self)).astype(dtype or self.dtype, copy=False)
-
-    def _rows(self, first: int, last: int) -> np.ndarray:
+    def make(self, first: int, last: int) -> np.ndarray:
+        """See `arrays.MadeRows`."""
         listed = self._listed
         made = np.empty((last - first, self.shape[1]), np.float32)
         np.add(listed.prior, listed.rest[first:last, None], out=made)
