@@ -203,7 +203,7 @@ def make_lists(most_words: int, n_documents: int, n_topics: int, leaves_out: boo
         mine=aligned(64 * width),
         kept=aligned(CHUNK * own_share + 1),
         products=aligned(n),
-        shares=np.ones(n, np.float32),
+        shares=aligned(n),
     )
 
 

@@ -60,6 +60,7 @@ def update_over_word(i, count, gamma_row, most, shares, rule, bits, want_entropy
     s = np.float32(0.0)
     for j in range(n):
         products[j] = factors[j] * rows[2 * (first + j)]
+        own_shares[j] = 1.0
         s += products[j]
     if rule.leave_out != NONE and s >= LEAST_SUM:
         s = _weigh_listed(n, first, amount_of(count, rule.leave_out), s, lists)

@@ -274,6 +274,19 @@ def test_sums_hold_and_the_bounds_are_bounds(case, dense_passes):
             assert bound.elbo >= bound.elbo_f - bound_noise(counts)
 
 
+def test_sums_hold_where_passes_by_vb_follow_those_by_cvb0():
+    """What pairs that were updated over a word's topics left out is of no matter then."""
+    counts, alpha = np.eye(3, dtype=np.float32), np.append(np.ones(87), 60.0)
+    options = {"inference": "anneal", "cvb0_passes": 3, "alpha": alpha, "eta": 0.1}
+    fit = play(counts, n_topics=88, dense_passes=1, **options)
+    fit.run_pass()
+    for _ in range(5):
+        fit.run_pass()
+        assert fit.workers[0].lists.counts[1] > 0
+        fit.bound()
+        assert_sums_hold(fit, counts)
+
+
 def simulated(n_topics=70, n_words=300, n_documents=80, seed=0):
     random = np.random.default_rng(seed)
     topics = random.dirichlet(np.full(n_words, 0.05), n_topics)
