@@ -20,7 +20,7 @@ from esvi_shm.runtime.record import Record, Result
 from esvi_shm.summary import summarise
 
 if TYPE_CHECKING:
-    from esvi_shm.metrics import Alignment
+    from esvi_shm.metrics import Alignment, PreparedTopics
 
 _log = logging.getLogger(__name__)
 
@@ -61,6 +61,10 @@ class FittedModel:
     ) -> None:
         self.parameters, self.words = parameters, words
         self.history, self.summary = history, summary
+        self._kept: tuple[Parameters, tuple[str, float], PreparedTopics] | None = None
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_kept": None}
 
     def __repr__(self) -> str:
         n_words, n_topics = self.parameters.lambda_rows.shape
@@ -168,6 +172,9 @@ class FittedModel:
     ) -> np.ndarray:
         """E[theta] of unseen documents, the topics being as they are; see `metrics.infer_gamma`.
 
+        What it reads of the topics is made by the first call and kept for others: see
+        `metrics.PreparedTopics`.
+
         Parameters
         ----------
         corpus : Corpus, matrix or data frame of shape (D, V), list of lists of words, or path
@@ -214,18 +221,24 @@ class FittedModel:
                 documents.name, n_unknown, documents.n_documents,
             )  # fmt: skip
         last_inference, power = self._last_rule()
-        gamma = metrics.infer_gamma(
-            self.parameters.lambda_rows,
-            self.alpha,
-            documents,
-            steps,
-            tol,
-            inference=inference or last_inference,
-            power=power if inference in (None, last_inference) else 1.0,
-            word_ids=self.parameters.word_ids,
-            n_workers=n_workers,
+        topics = self._prepared(
+            inference or last_inference, power if inference in (None, last_inference) else 1.0
         )
-        return metrics.mean_of(gamma)
+        return metrics.mean_of(topics.infer_gamma(documents, steps, tol, n_workers))
+
+    def _prepared(self, inference: str, power: float) -> "PreparedTopics":
+        """The topics for inference, those of the last call if they are the same."""
+        from esvi_shm import metrics
+
+        parameters, rule = self.parameters, (inference, power)
+        if self._kept is not None and self._kept[0] is parameters and self._kept[1] == rule:
+            return self._kept[2]
+        topics = metrics.PreparedTopics(
+            parameters.lambda_rows, parameters.alpha, inference=inference, power=power,
+            word_ids=parameters.word_ids,
+        )  # fmt: skip
+        self._kept = parameters, rule, topics
+        return topics
 
     def aligned(self, corpus: Any, may_be_empty: bool = False) -> "Alignment":
         """Documents in the model's vocabulary; see `metrics.align`.

@@ -6,7 +6,7 @@ shared memory; nothing here copies them whole.
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -21,6 +21,8 @@ ROUNDING = 4e-6
 @dataclass(frozen=True)
 class Parameters:
     """Dirichlet parameters and how they are stored.
+
+    lambda, alpha and eta are read only: what is made of them may be kept.
 
     Attributes
     ----------
@@ -38,6 +40,16 @@ class Parameters:
     gamma_parts: Sequence[np.ndarray | CompactRows]
     alpha: np.ndarray
     eta: np.ndarray
+
+    def __post_init__(self) -> None:
+        for name in ("lambda_rows", "alpha", "eta"):
+            view = getattr(self, name)[...]
+            view.setflags(write=False)
+            object.__setattr__(self, name, view)
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        self.__post_init__()  # what was pickled may be written to
 
     def lambda_chunks(self) -> Iterator[np.ndarray]:
         """lambda in the order of the vocabulary, some rows at a time."""

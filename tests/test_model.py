@@ -1,11 +1,13 @@
 """The fitted model: what it says of its topics follows from lambda and gamma."""
 
 import json
+import pickle
 from dataclasses import replace
 
 import numpy as np
 import pytest
 
+from esvi_shm import metrics
 from esvi_shm import parameters as parameters_module
 from esvi_shm.config import FitConfig
 from esvi_shm.corpus import Corpus
@@ -77,6 +79,40 @@ def test_words_with_no_more_than_their_prior_are_not_of_a_topic(order):
     assert first.words == (WORDS[2], WORDS[1])
     assert second.words == (WORDS[1],)
     assert len(second.weights) == 1
+
+
+@pytest.mark.parametrize("order", [None, [2, 0, 3, 1]])
+def test_parameters_are_read_only_and_stay_so(order):
+    model = model_of(order)
+    for held in (model, pickle.loads(pickle.dumps(model))):
+        for array in (held.parameters.lambda_rows, held.alpha, held.eta):
+            with pytest.raises(ValueError, match="read-only"):
+                array[0] = 1.0
+
+
+def test_topics_are_prepared_once_for_the_same_rule(monkeypatch):
+    prepare, seen = metrics.PreparedTopics, []
+
+    def watching(*arguments, **given):
+        seen.append(given["inference"])
+        return prepare(*arguments, **given)
+
+    monkeypatch.setattr(metrics, "PreparedTopics", watching)
+    model, documents = model_of(None), [["ash", "bay"], ["cap"]]
+    first = model.transform(documents)
+    np.testing.assert_array_equal(model.transform(documents), first)
+    assert seen == ["vb"]
+    other = model.transform(documents, inference="cvb0")
+    assert seen == ["vb", "cvb0"] and not np.array_equal(other, first)
+    # What is kept belongs to the parameters, and is not saved with them.
+    model.parameters = replace(model.parameters, lambda_rows=LAMBDA[::-1])
+    assert not np.array_equal(model.transform(documents, inference="cvb0"), other)
+    assert seen == ["vb", "cvb0", "cvb0"]
+    again = pickle.loads(pickle.dumps(model))
+    np.testing.assert_array_equal(
+        again.transform(documents, inference="cvb0"), model.transform(documents, inference="cvb0")
+    )
+    assert seen == ["vb", "cvb0", "cvb0", "cvb0"]
 
 
 def test_the_repr_tells_its_sizes():

@@ -4,7 +4,7 @@
                                        scored half, theta -> completion_perplexity
     topics, corpus -> left_to_right
     top words, corpus -> coherence_npmi, topic_diversity
-    lambda, corpus -> infer_gamma -> mean_of -> theta
+    lambda, corpus -> infer_gamma (or PreparedTopics, for many calls) -> mean_of -> theta
     lambda, corpus -> held_out_bound -> the figures of scikit-learn and gensim
     topics of several fits -> topic_stability
     lambda, gamma -> dirichlet_interval
@@ -23,7 +23,13 @@ from esvi_shm.metrics.completion import (
     split_tokens,
 )
 from esvi_shm.metrics.holdout import HeldOut, set_aside
-from esvi_shm.metrics.inference import fold_in, infer_gamma, mean_of, point_topics
+from esvi_shm.metrics.inference import (
+    PreparedTopics,
+    fold_in,
+    infer_gamma,
+    mean_of,
+    point_topics,
+)
 from esvi_shm.metrics.intervals import Interval, dirichlet_interval
 from esvi_shm.metrics.left_to_right import LeftToRight, left_to_right
 from esvi_shm.metrics.stability import (
@@ -44,6 +50,7 @@ __all__ = [
     "Interval",
     "LeftToRight",
     "Matching",
+    "PreparedTopics",
     "Stability",
     "align",
     "coherence_npmi",

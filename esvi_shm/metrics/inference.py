@@ -1,11 +1,12 @@
 """gamma and theta of unseen documents under topics that stay as they are, on all cores.
 
 Under a Dirichlet lambda, as a fit does it for its own documents and peers in their `transform`
-(`infer_gamma`); or under point topics of any system (`fold_in`). One kernel does both:
-`families.lda.unseen`, which says how. Its arithmetic is float32: theta is good to six digits.
+(`infer_gamma`, and `PreparedTopics` for many calls); or under point topics of any system
+(`fold_in`). One kernel does both: `families.lda.unseen`, which says how. Its arithmetic is float32:
+theta is good to six digits.
 """
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
@@ -22,6 +23,111 @@ if TYPE_CHECKING:
 INFERENCES = ("vb", "cvb0")
 #: Rows that are converted at a time.
 CHUNK = 4096
+#: `PreparedTopics` keeps rows of all words up to so many bytes.
+MOST_KEPT = 512 << 20
+
+
+class _Made(NamedTuple):
+    """Rows of beta of some words."""
+
+    topics: beta.Topics
+    row_of: np.ndarray | None  # int32 (V,): by word, -1 where there is none; None: row v is word v
+
+
+class PreparedTopics:
+    """Topics of a fit in the form that inference reads, made once for many calls.
+
+    Rows are made of the words that the first call needs, and of all when another call needs others:
+    so one call on few documents makes little, and of many calls all but two make nothing. Where all
+    would take more than 512 MiB each call makes its own. A call gives the same to the bit whatever
+    was made before, and calls may be made from several threads.
+
+    Parameters
+    ----------
+    lambda_, alpha, inference, power, word_ids
+        As for `infer_gamma`. lambda must stay as it is from now on.
+
+    Raises
+    ------
+    ParameterError
+        If shapes do not match, or a number is out of its range.
+
+    Examples
+    --------
+    >>> topics = PreparedTopics(np.array([[3.0], [2.0]]), np.array([0.5]))
+    >>> topics.infer_gamma(Corpus.from_tokens([["sea", "ship"], []])).tolist()
+    [[2.5], [0.5]]
+    """
+
+    def __init__(
+        self,
+        lambda_: np.ndarray,
+        alpha: np.ndarray,
+        *,
+        inference: str = "vb",
+        power: float = 1.0,
+        word_ids: np.ndarray | None = None,
+    ) -> None:
+        choose("inference", inference, INFERENCES)
+        if not 0 < power <= 1:
+            raise ParameterError("power", "must be greater than 0 and at most 1", power)
+        self._rule = unseen.make_rule(checked_prior(alpha), inference == "cvb0", float(power))
+        n_words, n_topics = len(lambda_), len(self._rule.alpha)
+        if lambda_.shape != (n_words, n_topics):
+            rule = f"must have the shape {(n_words, n_topics)}"
+            raise ParameterError("lambda_", rule, lambda_.shape)
+        self._row_of_word = np.arange(n_words)
+        if word_ids is not None:
+            self._row_of_word = np.argsort(word_ids)
+            if not np.array_equal(np.asarray(word_ids)[self._row_of_word], np.arange(n_words)):
+                raise ParameterError("word_ids", "must be each word's number once", word_ids)
+        self._lambda, self._pi = beta.frozen(lambda_, np.float32), np.empty(n_topics)
+        is_positive = beta.sum_columns(self._lambda, self._pi)
+        if not (is_positive and np.isfinite(self._pi).all()):  # a nan makes the sum one
+            raise ParameterError("lambda_", "must be finite and greater than 0", lambda_.min())
+        self._kept: _Made | None = None
+
+    def infer_gamma(
+        self,
+        corpus: Corpus,
+        steps: int = 100,
+        tol: float = 1e-3,
+        n_workers: int | None = None,
+    ) -> np.ndarray:
+        """See `metrics.infer_gamma`."""
+        n_words, n_topics = self._lambda.shape
+        if corpus.n_words != n_words:
+            rule = f"must have the shape {(corpus.n_words, n_topics)}"
+            raise ParameterError("lambda_", rule, self._lambda.shape)
+        stop = _checked_stop(steps, tol, of_theta=False)
+        made = self._made_for(corpus.indices, n_workers)
+        rows = corpus.indices if made.row_of is None else made.row_of[corpus.indices]
+        return _settle(corpus, rows, made.topics, self._rule, stop, n_workers)
+
+    def _made_for(self, indices: np.ndarray, n_workers: int | None) -> _Made:
+        """Rows of at least these words."""
+        kept = self._kept
+        if kept is not None and (kept.row_of is None or (kept.row_of[indices] >= 0).all()):
+            return kept
+        n_words, n_topics = self._lambda.shape
+        may_keep_all = 4 * n_words * padded(n_topics) <= MOST_KEPT
+        if kept is not None and may_keep_all:
+            made = _Made(self._make(np.arange(n_words), n_workers), None)
+        else:
+            in_use = np.zeros(n_words, bool)
+            in_use[indices] = True
+            words, row_of = np.flatnonzero(in_use), np.full(n_words, -1, np.int32)
+            row_of[words] = np.arange(len(words), dtype=np.int32)
+            made = _Made(self._make(words, n_workers), row_of)
+        if may_keep_all:
+            self._kept = made
+        return made
+
+    def _make(self, words: np.ndarray, n_workers: int | None) -> beta.Topics:
+        return beta.expected_topics(
+            self._lambda, self._pi, self._row_of_word[words], self._rule,
+            lambda work, ends: for_documents(work, ends, n_workers),
+        )  # fmt: skip
 
 
 def infer_gamma(
@@ -87,34 +193,8 @@ def infer_gamma(
     >>> infer_gamma(np.array([[3.0], [2.0]]), np.array([0.5]), corpus).tolist()
     [[2.5], [0.5]]
     """
-    choose("inference", inference, INFERENCES)
-    if not 0 < power <= 1:
-        raise ParameterError("power", "must be greater than 0 and at most 1", power)
-    rule = unseen.make_rule(checked_prior(alpha), inference == "cvb0", float(power))
-    shape = (corpus.n_words, len(rule.alpha))
-    if lambda_.shape != shape:
-        raise ParameterError("lambda_", f"must have the shape {shape}", lambda_.shape)
-    stop = _checked_stop(steps, tol, of_theta=False)
-    # Of a large vocabulary a few documents use little.
-    in_use = np.zeros(corpus.n_words, bool)
-    in_use[corpus.indices] = True
-    words = np.flatnonzero(in_use)
-    row_of = np.zeros(corpus.n_words, np.int32)
-    row_of[words] = np.arange(len(words), dtype=np.int32)
-    rows = words
-    if word_ids is not None:
-        row_of_word = np.argsort(word_ids)
-        if not np.array_equal(np.asarray(word_ids)[row_of_word], np.arange(corpus.n_words)):
-            raise ParameterError("word_ids", "must be each word's number once", word_ids)
-        rows = row_of_word[words]
-    lambda_, pi = beta.frozen(lambda_, np.float32), np.empty(len(rule.alpha))
-    is_positive = beta.sum_columns(lambda_, pi)
-    if not (is_positive and np.isfinite(pi).all()):  # a nan makes the sum one
-        raise ParameterError("lambda_", "must be finite and greater than 0", lambda_.min())
-    topics = beta.expected_topics(
-        lambda_, pi, rows, rule, lambda work, ends: for_documents(work, ends, n_workers)
-    )
-    return _settle(corpus, row_of[corpus.indices], topics, rule, stop, n_workers)
+    topics = PreparedTopics(lambda_, alpha, inference=inference, power=power, word_ids=word_ids)
+    return topics.infer_gamma(corpus, steps, tol, n_workers)
 
 
 def point_topics(lambda_: np.ndarray) -> np.ndarray:

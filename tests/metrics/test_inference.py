@@ -1,12 +1,23 @@
 """Inference on threads: as scikit-learn infers, the same on any number of threads, bad input."""
 
+from concurrent.futures import ThreadPoolExecutor
+
 import numpy as np
 import pytest
 
 from esvi_shm.corpus import Corpus
 from esvi_shm.corpus.corpus import as_corpus
 from esvi_shm.errors import ParameterError
-from esvi_shm.metrics import fold_in, infer_gamma, mean_of, point_topics, split_tokens
+from esvi_shm.families.lda import beta
+from esvi_shm.metrics import (
+    PreparedTopics,
+    fold_in,
+    infer_gamma,
+    inference,
+    mean_of,
+    point_topics,
+    split_tokens,
+)
 from esvi_shm.runtime import threads
 
 
@@ -64,6 +75,76 @@ def expected_logs(lambda_):
     from scipy.special import psi
 
     return psi(lambda_.astype(float)) - psi(lambda_.sum(axis=0, dtype=float))
+
+
+@pytest.fixture
+def made(monkeypatch):
+    """How many rows of beta each preparation has made."""
+    expected, made = beta.expected_topics, []
+
+    def watching(lambda_, pi, words, *others):
+        made.append(len(words))
+        return expected(lambda_, pi, words, *others)
+
+    monkeypatch.setattr(beta, "expected_topics", watching)
+    return made
+
+
+@pytest.mark.parametrize("shuffled", [False, True])
+def test_topics_are_made_for_the_first_call_and_for_another(case, made, shuffled):
+    lambda_, alpha, corpus = case
+    matrix, in_order = corpus.as_sparse(), lambda_
+    n_words, word_ids = len(lambda_), None
+    if shuffled:
+        word_ids = np.random.default_rng(0).permutation(n_words)
+        lambda_ = lambda_[word_ids]
+    topics = PreparedTopics(lambda_, alpha, word_ids=word_ids)
+    nothing, some, others = (
+        as_corpus(part, may_be_empty=True) for part in (matrix[7:8], matrix[:2], matrix[2:])
+    )
+    in_use = len(np.unique(some.indices))
+    assert in_use < 50
+    # All words: from the call on that has some more.
+    for part, so_far in (
+        (some, [in_use]),
+        (some, [in_use]),
+        (nothing, [in_use]),
+        (others, [in_use, n_words]),
+        (some, [in_use, n_words]),
+        (corpus, [in_use, n_words]),
+    ):
+        gamma = topics.infer_gamma(part)
+        assert made == so_far
+        alone = PreparedTopics(lambda_, alpha, word_ids=word_ids).infer_gamma(part)
+        np.testing.assert_array_equal(gamma, alone)
+        np.testing.assert_allclose(gamma, infer_gamma(in_order, alpha, part), rtol=1e-4)
+        made[:] = so_far
+
+
+def test_of_many_and_large_topics_nothing_is_kept(case, made, monkeypatch):
+    lambda_, alpha, corpus = case
+    monkeypatch.setattr(inference, "MOST_KEPT", 4 * 60 * 48 - 1)
+    topics = PreparedTopics(lambda_, alpha)
+    for _ in range(3):
+        gamma = topics.infer_gamma(corpus)
+    assert made == [50] * 3
+    np.testing.assert_array_equal(gamma, infer_gamma(lambda_, alpha, corpus))
+
+
+def test_prepared_topics_are_for_many_threads(case):
+    lambda_, alpha, corpus = case
+    matrix, topics = corpus.as_sparse(), PreparedTopics(lambda_, alpha)
+    parts = [Corpus.from_sparse(matrix[i : i + 3]) for i in range(0, 27, 3)] * 5
+    with ThreadPoolExecutor(4) as pool:
+        found = list(pool.map(topics.infer_gamma, parts))
+    for part, gamma in zip(parts, found, strict=True):
+        np.testing.assert_array_equal(gamma, infer_gamma(lambda_, alpha, part))
+
+
+def test_prepared_topics_are_for_their_vocabulary(case):
+    lambda_, alpha, _ = case
+    with pytest.raises(ParameterError, match=r"lambda_ must have the shape \(3, 40\)"):
+        PreparedTopics(lambda_, alpha).infer_gamma(Corpus.from_sparse(np.ones((1, 3))))
 
 
 def test_the_number_of_threads_changes_no_bit(case, monkeypatch):

@@ -46,7 +46,7 @@ NOTHING = np.float32(1e-25)
 FALLING, FEW_TOKENS, FEW_OF_MEAN = np.float32(0.5), 0.3, 0.25
 #: After the first of more than `MANY` topics it need not have fallen, and these hold. (Of few, one
 #: that begins below the mean may yet win.)
-MANY, FIRST_TOKENS, FIRST_OF_MEAN = 256, 2.0, 0.8
+MANY, FIRST_TOKENS, FIRST_OF_MEAN = 256, 1.0, 1.0
 #: And where it holds less than this times the tolerance.
 NEGLIGIBLE = 0.1
 #: None is left out where the prior of all topics weighs more than so much of the document, or the
@@ -57,7 +57,7 @@ PRIOR_SHARE, LOOSE, MANY_STEPS = 0.05, 0.02, 10
 #: side, when steps over those to leave out have taken as long as that will.
 COPY = 6
 #: From this step on what a topic holds is multiplied by a power of the step's ratio, by at most 8.
-RELAX_FROM, MOST_LOG2 = 5, np.float32(3.0)
+RELAX_FROM, RELAX_SOON, MOST_LOG2 = 5, 2, np.float32(3.0)
 
 
 def powers_of(n: int, slowest: float) -> tuple[np.float32, ...]:
@@ -148,6 +148,7 @@ def settle_documents(first, last, indptr, rows, counts, topics, rule, stop, gamm
         leaves_out = stop.tol > 0.0 and not rule.cvb0 and rule.power == 1.0
         leaves_out = leaves_out and n_topics * prior_factor < PRIOR_SHARE * tokens
         leaves_out = leaves_out and limit < LOOSE * tokens and stop.steps >= MANY_STEPS
+        relax_from = RELAX_SOON if leaves_out and n_topics > MANY else RELAX_FROM
         # Then all E(gamma) are the same at first, and the sums of rows known.
         starts_even = leaves_out and is_even
         for j in range(n.shape[0] if starts_even else 0):
@@ -198,8 +199,8 @@ def settle_documents(first, last, indptr, rows, counts, topics, rule, stop, gamm
                 n_live, width, n_apart, outside, leaves_out = n_topics, length, 0, 0.0, False
                 _copy(words, topics, length, near, at_of)
                 continue
-            if step >= RELAX_FROM and stop.tol > 0.0 and not is_last:
-                _relax(n_live, POWERS[(step - RELAX_FROM) % len(POWERS)], prior, held, mass, own)
+            if step >= relax_from and stop.tol > 0.0 and not is_last:
+                _relax(n_live, POWERS[(step - relax_from) % len(POWERS)], prior, held, mass, own)
             if leaves_out and not is_last:
                 mean = tokens / n_topics
                 few = np.float32(min(FEW_TOKENS, FEW_OF_MEAN * mean))
