@@ -8,7 +8,8 @@ The scorer is document completion, `esvi_shm.metrics`: point topics E[beta] of a
 alpha, the same coins. Seconds are those of training alone, one thread each, kernels compiled
 before: esvi_shm its start and its passes; a peer as told in `bench.peers`. They are kept by the
 wall's clock and by the processor's, of all processes, which is the one to compare where other work
-runs beside. For the curves a peer is scored on its way, outside its clock; esvi_shm has a fit of
+runs beside; where cvb0 learns alpha, the validation documents judge it, and that is in the latter
+alone. For the curves a peer is scored on its way, outside its clock; esvi_shm has a fit of
 its own for each number of passes, since what a pass does depends on how many there are.
 
 With `--bound` the ELBO (L, by `bench.score`) of whole corpora is found instead, at
@@ -32,10 +33,11 @@ import numpy as np
 import psutil
 
 from bench import common, peers, quality_report, score
-from bench.quality_records import GRID, OURS, PEERS, Records, choose
+from bench.quality_records import GRID, OURS, PEERS, WAYS_OUT, Records, choose
 from esvi_shm import metrics
 from esvi_shm.config import FitConfig
 from esvi_shm.corpus.corpus import Corpus
+from esvi_shm.families.contract import Judge
 from esvi_shm.runtime import engine
 from esvi_shm.runtime.record import Observer
 
@@ -80,27 +82,34 @@ def fit_ours(
     eta: float,
     seed: int,
     at: Collection[int],
-    inference: str,
-    power: float | None = None,
-    leave_out: str | None = None,
+    judge: Judge | None = None,
+    **how: Any,
 ) -> tuple[Any, list[peers.Topics]]:
-    """esvi_shm, one worker, a fit for each number of passes; also returns the last result."""
+    """esvi_shm, one worker, a fit for each number of passes; also returns the last result.
+
+    `how` are other options of the fit.
+    """
     noted = []
     for passes in sorted(at):
         config = FitConfig(
             n_topics=n_topics, alpha=alpha, eta=eta, n_passes=passes, seed=seed,
-            tol=0.0, evaluate_every=0, n_workers=1, inference=inference,
-            power=power, leave_out=leave_out,
+            tol=0.0, evaluate_every=0, n_workers=1, **how,
         )  # fmt: skip
         cpu = _Cpu()
-        result = engine.fit(corpus, config, cpu)
+        result = engine.fit(corpus, config, cpu, judge)
         if result.stopped != "passes":  # a signal: what there is is no whole fit
             raise KeyboardInterrupt(result.stopped)
-        lambda_ = np.empty_like(result.learned.lambda_rows)
-        lambda_[result.learned.word_ids] = result.learned.lambda_rows
+        lambda_ = _in_order(result.learned.lambda_rows, result.learned.word_ids)
         seconds = (result.fit_seconds, cpu.seconds)
         noted.append(peers.Topics(passes, *seconds, lambda_, result.learned.alpha))
     return result, noted
+
+
+def _in_order(rows: np.ndarray, word_ids: np.ndarray) -> np.ndarray:
+    """lambda by word."""
+    lambda_ = np.empty_like(rows)
+    lambda_[word_ids] = rows
+    return lambda_
 
 
 def systems(options: argparse.Namespace) -> dict[str, System]:
@@ -118,7 +127,8 @@ def systems(options: argparse.Namespace) -> dict[str, System]:
             partial(peers.fit_tomotopy, learn=True), options.samples, "tomotopy"
         ),
     }  # fmt: skip
-    chosen = known if options.systems is None else {name: known[name] for name in options.systems}
+    names = options.systems or [name for name in known if name not in WAYS_OUT]
+    chosen = {name: known[name] for name in names}
     return {
         name: system
         for name, system in chosen.items()
@@ -162,7 +172,10 @@ def fit_and_score(
     if not missing:
         return
     priors = (key["topics"], key["alpha"], key["eta"])
-    _, noted = system.fit(parts.train, *priors, key["seed"], missing)
+    others = {}
+    if "learn_priors" in OURS.get(key["system"], {}):
+        others["judge"] = _judge(parts)
+    _, noted = system.fit(parts.train, *priors, key["seed"], missing, **others)
     for topics in noted:
         test = complete(topics, parts.test)
         records.add(
@@ -178,6 +191,16 @@ def fit_and_score(
         f"perplexity {test.perplexity:.1f}",
         flush=True,
     )
+
+
+def _judge(parts: Split) -> Judge:
+    """What says how well topics complete the validation documents."""
+
+    def judge(rows: np.ndarray, word_ids: np.ndarray, alpha: np.ndarray) -> float:
+        topics = peers.Topics(0, 0.0, 0.0, _in_order(rows, word_ids), alpha)
+        return complete(topics, parts.validation).perplexity
+
+    return judge
 
 
 def held_out(
@@ -265,7 +288,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--corpora", nargs="+", default=list(CORPORA), metavar="NAME")
     parser.add_argument("--topics", type=int, nargs="+", default=[64, 128], metavar="K")
     parser.add_argument("--systems", nargs="+", metavar="NAME", choices=(*OURS, *PEERS),
-                        help=f"of {'; '.join((*OURS, *PEERS))} (default: all)")  # fmt: skip
+                        help=f"of {'; '.join((*OURS, *PEERS))} (default: all but "
+                        f"{'; '.join(WAYS_OUT)})")  # fmt: skip
     parser.add_argument("--grid", nargs="+", type=_pair, default=[list(pair) for pair in GRID],
                         metavar="ALPHA,ETA", help="what each system may choose from")  # fmt: skip
     parser.add_argument("--seeds", type=int, default=3, help="fits with the chosen priors")

@@ -12,6 +12,14 @@ from typing import Any
 
 Record = dict[str, Any]
 
+#: Ways out of poor optima, as options of a fit.
+WAYS_OUT: dict[str, dict[str, Any]] = {
+    "anneal, 4 restarts": {"inference": "anneal", "restarts": 4},
+    "anneal, noise 0.3": {"inference": "anneal", "noise": 0.3},
+    "anneal, noise 1": {"inference": "anneal", "noise": 1.0},
+    "anneal, repaired": {"inference": "anneal", "repair_after": (71, 84)},
+    "anneal, refolded": {"inference": "anneal", "refold_after": (50,)},
+}
 #: Our systems, as options of a fit. By default cvb0 ends at a power of 0.9, and leaves pairs out.
 OURS: dict[str, dict[str, Any]] = {
     "cvb0": {"inference": "cvb0"},
@@ -20,8 +28,10 @@ OURS: dict[str, dict[str, Any]] = {
     "cvb0, leaving the pair out": {"inference": "cvb0", "leave_out": "pair"},
     "cvb0, leaving a token out": {"inference": "cvb0", "leave_out": "token"},
     "cvb0, leaving nothing out": {"inference": "cvb0", "leave_out": "none"},
+    "cvb0, learning alpha": {"inference": "cvb0", "learn_priors": "alpha"},
     "anneal": {"inference": "anneal"},
     "vb": {"inference": "vb"},
+    **WAYS_OUT,
 }
 PEERS = ("scikit-learn", "gensim", "tomotopy", "tomotopy, learning alpha")
 #: The (alpha, eta) of which each system takes its best.

@@ -259,7 +259,7 @@ def test_topics_of_a_real_fit_are_those_of_the_words(corpus, monkeypatch):
 def test_what_our_systems_end_with(corpus, monkeypatch, name, power, leave_out):
     configs = []
 
-    def stop(corpus, config, observer):
+    def stop(corpus, config, observer, judge):
         configs.append(config)
         raise InterruptedError
 
@@ -272,7 +272,7 @@ def test_what_our_systems_end_with(corpus, monkeypatch, name, power, leave_out):
 
 def test_a_fit_that_a_signal_cut_short_is_not_kept(corpus, monkeypatch):
     cut = SimpleNamespace(stopped="SIGTERM")
-    monkeypatch.setattr(quality.engine, "fit", lambda corpus, config, observer: cut)
+    monkeypatch.setattr(quality.engine, "fit", lambda corpus, config, observer, judge: cut)
     with pytest.raises(KeyboardInterrupt, match="SIGTERM"):
         quality.fit_ours(corpus, K, 0.1, 0.05, 0, [5], "cvb0")
 

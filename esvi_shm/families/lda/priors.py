@@ -14,7 +14,9 @@ digamma(sum gamma_d) and the same under the prior, is
 
 It is the maximum of a bound that holds for whole counts; for a count below 1 it need not, and
 steps may be lengthened. So a step is kept only if what it is judged by rises: F under vb. Under
-cvb0, whose counts are soft (it would take them for documents with many topics), held-out text.
+cvb0, whose counts are soft (it would take them for documents with many topics), held-out text. To
+where that is best the fixed point does not lead then, so before it alpha is scaled, down or up, as
+long as the text agrees.
 
 The workers sum over their documents and words; nothing but `trial` and the sums is written until
 a prior is chosen, and then gamma and lambda move with it: the margins of phi stay as they are.
@@ -46,6 +48,9 @@ TRIALS, ENOUGH = 5, 3e-3
 MOST_CHANGE, MOST_STRIDE = 8.0, 8.0
 #: Steps are shortened to a quarter of one that did not pay, down to this part of Minka's.
 LEAST_STRIDE = 1 / 16
+
+#: alpha is first scaled by this, where text decides; steps that pay are taken twice as far.
+SCALE = 0.5
 
 #: Columns of `topic_sums`; `document_sums` has K columns, then the same two.
 CHANGE, LNB = 0, 1
@@ -228,6 +233,14 @@ def learn(
         # Counts that are next to nothing say nothing of a prior.
         return value, trial * by_topic / change if change > 0.0 else trial
 
+    def scaled_by(factor: float) -> Measure:
+        def measure(trial: np.ndarray) -> Generator[str, bool, tuple[float, np.ndarray]]:
+            assert judge is not None
+            value = yield from ask(judge, whole, word_ids, trial)
+            return value, trial * factor
+
+        return measure
+
     def measure_eta(trial: np.ndarray) -> Generator[str, bool, tuple[float, np.ndarray]]:
         shared["trial_eta"][:] = trial
         yield "sum_under_eta"
@@ -243,6 +256,12 @@ def learn(
     # It stays as it is until a prior is chosen.
     whole = None if judge is None else (yield from whole_rows(shared))
     if config.learn_priors in ("alpha", "both"):
+        if judge is not None:
+            for factor in (SCALE, 1 / SCALE):
+                before = alpha.copy()
+                alpha[:] = yield from climb(scaled_by(factor), before)
+                if not np.array_equal(alpha, before):
+                    break
         alpha[:] = yield from climb(measure_alpha, alpha)
     if config.learn_priors in ("eta", "both"):
         eta[:] = yield from climb(measure_eta, eta[:1])

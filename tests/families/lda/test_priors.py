@@ -273,6 +273,29 @@ def test_under_cvb0_the_judge_decides(learn):
     assert moved == [learn != "eta", learn != "alpha"]
 
 
+@pytest.mark.parametrize("goal", [0.03, 0.5, 6.0])
+def test_under_cvb0_alpha_is_scaled_to_where_text_is_best(goal):
+    """Where the fixed point does not lead: from soft counts it asks for more."""
+    counts, _ = naive.simulate(30, 20, 3, 50, seed=2)
+    before = np.array([0.2, 0.5, 0.8])
+    options = {"inference": "cvb0", "temper_passes": 0, "learn_priors": "alpha"}
+    fit = play(counts, n_topics=3, alpha=before, eta=0.3, **options)
+    for _ in range(5):
+        fit.run_pass()
+    shown = []
+
+    def judge(lambda_rows, word_ids, alpha):
+        shown.append(alpha)
+        return abs(np.log(alpha.mean() / goal)) + np.ptp(np.log(alpha / before))
+
+    fit.rest(WHEN, judge)
+    alpha = fit.shared["alpha"]
+    np.testing.assert_allclose(alpha.mean(), goal, rtol=0.4)
+    np.testing.assert_allclose(alpha / before, alpha[0] / before[0], rtol=1e-6)
+    assert len(shown) <= 3 * (priors.TRIALS + 1)
+    assert_sums_hold(fit, counts)
+
+
 def test_under_vb_the_bound_decides_though_there_is_a_judge():
     counts, _ = naive.simulate(30, 20, 3, 50, seed=2)
 
