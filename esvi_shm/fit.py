@@ -120,19 +120,19 @@ def _parser() -> argparse.ArgumentParser:
         help="what cvb0 takes out of the counts by which it places a word in a document: pair (all "
         "of its own tokens there), excess (half as many again), token (one of them), none "
         "(default: pair; inference cvb0: excess, and with --relax above 1 none in the first two "
-        "thirds of the passes, at most 25)",
+        "thirds of the passes, at most 25); storage topk and axis topics leave none out",
     )  # fmt: skip
     model.add_argument(
         "--settle", type=int, metavar="N",
         help="how often a pass all workers together put what they found of a word into the topics, "
         "at least; more is fewer passes and, where words are rare, slower ones (default: "
-        "once each; cvb0 with at most 50 passes: 4)",
+        "once each; cvb0 with at most 50 passes, storages margins and sparse: 4)",
     )  # fmt: skip
     model.add_argument(
         "--relax", type=float, metavar="W",
         help="step of a word's counts towards their new value in the first five sixths of cvb0's "
         "passes; above 1 and below 2 it goes further, for fewer passes (default: 1; cvb0 with at "
-        "most 50 passes: 1.8)",
+        "most 50 passes, storages margins and sparse: 1.8)",
     )  # fmt: skip
     model.add_argument(
         "--refold-after", type=_whole_numbers, default=(), metavar="N,N...",
@@ -162,8 +162,8 @@ def _parser() -> argparse.ArgumentParser:
     model.add_argument(
         "--noise", type=float, default=0.0, metavar="S",
         help="strength of noise on the topics' words in the first pass, going down to 0: 0.01 is "
-        "enough to break ties under vb, 1 shakes topics out of poor optima under cvb0 "
-        "(default: 0.0, none)",
+        "enough to break ties under vb; 1 helps cvb0 on some corpora, and anneal on none that was "
+        "tried (default: 0.0, none)",
     )  # fmt: skip
     model.add_argument(
         "--dense-passes", type=int, metavar="N",

@@ -25,6 +25,11 @@ from tests.runtime.fits import COUNTS
         ),
         ({"axis": "topics", "settle": 2}, ["settle has no effect with axis topics"]),
         (
+            {"axis": "topics", "inference": "cvb0"},
+            ["leave_out excess, the default of cvb0, has no effect with axis topics"],
+        ),
+        ({"axis": "topics", "inference": "cvb0", "leave_out": "none"}, []),
+        (
             {"relax": 1.5, "inference": "cvb0", "n_topics": 600},
             ["relax has no effect in passes over active sets, which n_topics 600 has the fit try"],
         ),

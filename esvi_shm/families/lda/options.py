@@ -119,12 +119,15 @@ def without_effect(config: FitConfig) -> list[tuple[Any, ...]]:
             if getattr(config, name) != default:
                 names = ParameterName(name), ParameterName("storage")
                 found.append(("%s has no effect with %s %s", *names, config.storage))
-    elif config.leave_out not in (None, "none"):
-        names = ParameterName("leave_out"), ParameterName("storage")
-        found.append(("%s has no effect with %s topk", *names))
-    if config.axis == "topics" and config.leave_out not in (None, "none"):
-        names = ParameterName("leave_out"), ParameterName("axis")
-        found.append(("%s has no effect with %s topics", *names))
+    # Under cvb0 it matters though nobody has asked for it.
+    asked = config.leave_out not in (None, "none")
+    if asked or (config.leave_out is None and config.inference == "cvb0"):
+        name = ParameterName("leave_out")
+        text = "%s has no effect" if asked else "%s excess, the default of cvb0, has no effect"
+        if config.storage == "topk":
+            found.append((f"{text} with %s topk", name, ParameterName("storage")))
+        if config.axis == "topics":
+            found.append((f"{text} with %s topics", name, ParameterName("axis")))
     cvb0_passes = config.cvb0_passes if config.inference == "anneal" else None
     for name in ("relax", "leave_out"):
         if cvb0_passes == 0 and getattr(config, name) is not None:

@@ -397,3 +397,7 @@ def test_what_has_no_effect_is_told():
     assert without_effect(config) == []
     ((text, *values),) = without_effect(replace(config, leave_out="pair"))
     assert text % tuple(values) == "leave_out has no effect with storage topk"
+    assert without_effect(replace(config, inference="cvb0", leave_out="none")) == []
+    ((text, *values),) = without_effect(replace(config, inference="cvb0"))
+    says = "leave_out excess, the default of cvb0, has no effect with storage topk"
+    assert text % tuple(values) == says
