@@ -6,7 +6,7 @@ Under a Dirichlet lambda, as a fit does it for its own documents and peers in th
 theta is good to six digits.
 """
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -86,6 +86,16 @@ class PreparedTopics:
         if not (is_positive and np.isfinite(self._pi).all()):  # a nan makes the sum one
             raise ParameterError("lambda_", "must be finite and greater than 0", lambda_.min())
         self._kept: _Made | None = None
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_kept": None}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        # What was pickled may be written to, which is another type to compiled code.
+        self._lambda = beta.frozen(self._lambda, np.float32)
+        rule = self._rule
+        self._rule = unseen.make_rule(rule.alpha, rule.cvb0, rule.power)
 
     def infer_gamma(
         self,

@@ -1,5 +1,6 @@
 """Inference on threads: as scikit-learn infers, the same on any number of threads, bad input."""
 
+import pickle
 from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
@@ -8,7 +9,7 @@ import pytest
 from esvi_shm.corpus import Corpus
 from esvi_shm.corpus.corpus import as_corpus
 from esvi_shm.errors import ParameterError
-from esvi_shm.families.lda import beta
+from esvi_shm.families.lda import beta, unseen
 from esvi_shm.metrics import (
     PreparedTopics,
     fold_in,
@@ -139,6 +140,17 @@ def test_prepared_topics_are_for_many_threads(case):
         found = list(pool.map(topics.infer_gamma, parts))
     for part, gamma in zip(parts, found, strict=True):
         np.testing.assert_array_equal(gamma, infer_gamma(lambda_, alpha, part))
+
+
+def test_prepared_topics_come_back_from_a_pickle_as_they_were(case, made):
+    lambda_, alpha, corpus = case
+    topics = PreparedTopics(lambda_, alpha)
+    gamma = topics.infer_gamma(corpus)
+    again = pickle.loads(pickle.dumps(topics))
+    n_compiled = len(unseen.settle_documents.signatures)
+    np.testing.assert_array_equal(again.infer_gamma(corpus), gamma)
+    assert made == [50, 50]  # what can be made again is not in it
+    assert len(unseen.settle_documents.signatures) == n_compiled
 
 
 def test_prepared_topics_are_for_their_vocabulary(case):

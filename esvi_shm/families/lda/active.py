@@ -171,12 +171,12 @@ def sweep_rows(
             k = unsigned(own[unsigned(n)])
             largest = max(largest, gamma[d, k] - rule.alpha[k])
         cut = document_cut(largest, cvb0)
-        rounding = rule.most_alpha * ROUNDING
-        beyond = rule.most_alpha + rounding
+        beyond = rule.most_alpha + rule.most_alpha * ROUNDING
         n_own = 0
         for n in range(n_live):
             k = unsigned(own[unsigned(n)])
             above = gamma[d, k] - rule.alpha[k]
+            rounding = rule.alpha[k] * ROUNDING
             if above > rounding and above >= cut:
                 x[unsigned(n_own)] = gamma[d, k]
                 own[unsigned(n_own)] = k

@@ -22,7 +22,6 @@ from esvi_shm.families.lda.starts.random import random_phi_into
 from esvi_shm.families.lda.update import (
     FLUSH_ROWS,
     FLUSH_WORDS,
-    TINY,
     count_pairs,
     entropy,
     flush_moved,
@@ -48,7 +47,7 @@ def sweep(shard, block, gamma, lambda_, phi, rule, given, want_words, want_entro
     rows, theta, total = scratch.rows, scratch.theta, scratch.total
     pair_phi, beat = scratch.pair_phi, scratch.beat
     own, inverse, kept = scratch.own, scratch.inverse, scratch.kept
-    excluding = rule.leave_out != NONE
+    excluding, least = rule.leave_out != NONE, rule.least
     kept[:] = 1.0
     stored = phi[0]
     n_topics = gamma.shape[1]
@@ -77,8 +76,8 @@ def sweep(shard, block, gamma, lambda_, phi, rule, given, want_words, want_entro
             count = pair_count[j]
             old = stored[j]
             amount = amount_of(count, rule.leave_out)
-            s = sum_1(theta, own, rows, inverse, (at,), amount, excluding, TINY, kept, length)
-            if s >= TINY:
+            s = sum_1(theta, own, rows, inverse, (at,), amount, excluding, least, kept, length)
+            if s >= least:
                 scale = np.float32(1.0) / s
                 for k in range(n_topics):
                     new = theta[k] * factor[k] * kept[k] * scale

@@ -121,7 +121,7 @@ def measure(
 
         theta = np.exp(psi(gamma[i].astype(np.float64)) - psi(gamma[i].max()))
         above = gamma[i] - alpha
-        own = above > ROUNDING * alpha.max()
+        own = above > ROUNDING * alpha
         own &= above >= min(DOCUMENT_CUT * above.max(), TOKENS_CUT)
         if not own.any():
             own[:] = True

@@ -208,10 +208,10 @@ def make_lists(most_words: int, n_documents: int, n_topics: int, leaves_out: boo
 
 
 @kernel
-def find_live_documents(gamma, alpha, most_alpha, live):
+def find_live_documents(gamma, priors, live):
     """Which topics each document may live in, by one look at all of gamma."""
     for d in range(gamma.shape[0]):
-        above_into(gamma[d], alpha, most_alpha * ROUNDING, live[d])
+        above_into(gamma[d], priors, np.float32(0.0), live[d])
 
 
 @kernel(allocates=True)

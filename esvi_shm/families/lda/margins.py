@@ -37,7 +37,6 @@ from esvi_shm.families.lda.starts.random import random_phi_into
 from esvi_shm.families.lda.update import (
     FLUSH_ROWS,
     FLUSH_WORDS,
-    TINY,
     count_pairs,
     cross_entropy,
     entropy,
@@ -150,6 +149,7 @@ def sweep_rows(
     norms, pair_phi, beat = scratch.norms, scratch.pair_phi, scratch.beat
     own, inverse, kept = scratch.own, scratch.inverse, scratch.kept
     excluding, cvb0, power = rule.leave_out != NONE, rule.cvb0, rule.power
+    least = rule.least
     n_topics = gamma.shape[1]
     length = total.shape[0]
     stride = 2 * length
@@ -193,7 +193,7 @@ def sweep_rows(
                     s, a = dot_own_4(theta, own, rows, inverse, at, length)
                 else:
                     s = a = dot_4(theta, rows, at, length)
-                if excluding and min(min(s[0], s[1]), min(s[2], s[3])) >= TINY:
+                if excluding and min(min(s[0], s[1]), min(s[2], s[3])) >= least:
                     amounts = (
                         amount_of(pair_count[j], rule.leave_out),
                         amount_of(pair_count[j + 1], rule.leave_out),
@@ -205,7 +205,7 @@ def sweep_rows(
                 norms[j + 1 - row_ptr[r]] = s[1]
                 norms[j + 2 - row_ptr[r]] = s[2]
                 norms[j + 3 - row_ptr[r]] = s[3]
-                if min(min(s[0], s[1]), min(s[2], s[3])) >= TINY:
+                if min(min(s[0], s[1]), min(s[2], s[3])) >= least:
                     weights = (
                         pair_count[j] / s[0],
                         pair_count[j + 1] / s[1],
@@ -231,8 +231,8 @@ def sweep_rows(
             # One pair: the last ones of a row, and each of a four with one in the log domain.
             at_1 = (stride * (pair_word[j] - first_word),)
             amount = amount_of(pair_count[j], rule.leave_out)
-            s_1 = sum_1(theta, own, rows, inverse, at_1, amount, excluding, TINY, kept, length)
-            if s_1 >= TINY:
+            s_1 = sum_1(theta, own, rows, inverse, at_1, amount, excluding, least, kept, length)
+            if s_1 >= least:
                 norms[j - row_ptr[r]] = s_1
                 if excluding:
                     weight_1 = (pair_count[j] / s_1,)

@@ -25,7 +25,6 @@ import numpy as np
 from esvi_shm.compile import kernel
 from esvi_shm.families.lda.noise import add_noise
 from esvi_shm.families.lda.update import (
-    TINY,
     entropy,
     factors_into,
     phi_by_logs_into,
@@ -116,7 +115,7 @@ def _update_row(shard, r, first, topics, gamma, lambda_, phi, rule, log_topic, s
         if mass == 0.0:
             continue
         s = dot_1(theta, rows, (length * w,), length)[0]
-        if s >= TINY:
+        if s >= rule.least:
             scale, factor = mass / s, rows[length * w : length * w + n]
             for i in range(n):
                 after[i] = theta[i] * factor[i] * scale

@@ -26,7 +26,6 @@ from esvi_shm.families.lda.repair import LENT, STAYS
 from esvi_shm.families.lda.starts.random import random_phi_into
 from esvi_shm.families.lda.update import (
     FLUSH_ROWS,
-    TINY,
     count_pairs,
     entropy,
     phi_by_logs_into,
@@ -57,6 +56,7 @@ def sweep(shard, block, gamma, lambda_, phi, rule, given, want_words, want_entro
     products, old = scratch.products, scratch.old
     pair_phi, beat = scratch.pair_phi, scratch.beat
     bits = products.view(np.int32)
+    least = rule.least
     kept_topic, kept, rest = phi
     n_topics = gamma.shape[1]
     length = theta.shape[0]
@@ -78,7 +78,7 @@ def sweep(shard, block, gamma, lambda_, phi, rule, given, want_words, want_entro
             i = pair_word[j] - first_word
             at = 2 * length * i
             expand_into(kept_topic, kept, rest, j, old)
-            if multiply_into(theta, rows, at, products, length) < TINY:
+            if multiply_into(theta, rows, at, products, length) < least:
                 phi_by_logs_into(
                     gamma_row,
                     lambda_[word_row[first_word + i]],

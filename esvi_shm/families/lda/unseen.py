@@ -35,7 +35,7 @@ from numba.extending import register_jitable
 from esvi_shm.compile import kernel
 from esvi_shm.families.lda.beta import ALL, frozen
 from esvi_shm.families.lda.exclusion import NONE
-from esvi_shm.families.lda.update import TINY, Rule, phi_by_logs_into, row_factors_into
+from esvi_shm.families.lda.update import TINY, Rule, least_sum, phi_by_logs_into, row_factors_into
 from esvi_shm.special import digamma, exp2_32, log2_32
 from esvi_shm.vector import dot_1, dot_4, floats, mix_1, mix_4, padded, unsigned
 
@@ -75,6 +75,9 @@ def powers_of(n: int, slowest: float) -> tuple[np.float32, ...]:
 
 
 POWERS = powers_of(3, 0.05)
+#: From this step on they end for good where a round of them does not bring the document nearer: it
+#: may go round for ever.
+PATIENCE = 20
 
 
 class Stop(NamedTuple):
@@ -88,7 +91,10 @@ class Stop(NamedTuple):
 def make_rule(alpha: np.ndarray, cvb0: bool, power: float = 1.0) -> Rule:
     """The rule of unseen documents: there is no prior of topics and no noise."""
     nothing = frozen(np.zeros(0), np.float32), frozen(np.zeros(0), np.int32)
-    return Rule(frozen(alpha, np.float32), nothing[0], 0.0, cvb0, power, nothing[1], 0.0, 0, NONE)
+    return Rule(
+        frozen(alpha, np.float32), nothing[0], 0.0, cvb0, power, nothing[1], 0.0, 0, NONE,
+        least=least_sum(cvb0, power),
+    )  # fmt: skip
 
 
 @kernel(allocates=True)
@@ -125,6 +131,7 @@ def settle_documents(first, last, indptr, rows, counts, topics, rule, stop, gamm
     theta, total = floats(padded(n_topics + 1)), floats(padded(n_topics + 1))
     theta[:] = 0.0
     of_live, pair_phi = floats(padded(n_topics + 1)), np.empty(n_topics)
+    round_before = np.zeros(len(POWERS), np.float32)
     prior_sum, most_alpha, is_even = 0.0, np.float32(0.0), True
     for k in range(n_topics):
         prior_sum += rule.alpha[k]
@@ -199,6 +206,10 @@ def settle_documents(first, last, indptr, rows, counts, topics, rule, stop, gamm
                 n_live, width, n_apart, outside, leaves_out = n_topics, length, 0, 0.0, False
                 _copy(words, topics, length, near, at_of)
                 continue
+            of_round = step % len(POWERS)
+            if step >= PATIENCE and change >= round_before[of_round]:
+                relax_from = stop.steps
+            round_before[of_round] = change
             if step >= relax_from and stop.tol > 0.0 and not is_last:
                 _relax(n_live, POWERS[(step - relax_from) % len(POWERS)], prior, held, mass, own)
             if leaves_out and not is_last:
@@ -386,7 +397,7 @@ def _sum_pairs(
 
     Returns whether there were pairs in the log domain: their n phi are in `extra`, by topic.
     """
-    least = NOTHING if rule.cvb0 else TINY
+    least = NOTHING if rule.cvb0 else rule.least
     by_logs = False
     total[:width] = 0.0
     n = words.shape[0]

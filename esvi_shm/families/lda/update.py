@@ -30,7 +30,8 @@ from esvi_shm.special import digamma, exp_digamma_row, log, power_row
 from esvi_shm.vector import aligned, largest_of, padded, prefetch_row
 
 #: Below this sum of products a pair is updated in the log domain. Factors are at most 1, and
-#: those left out are below 1e-19, so above it they change phi by less than K 1e-7.
+#: those left out are below 1e-19, so above it they change phi by less than K 1e-7; tempered, see
+#: `least_sum`.
 TINY = np.float32(1e-12)
 #: A float32 sum over millions of documents stalls. So a word's sums go to float64 once so many of
 #: its pairs have come in; that is looked at every so many rows. (To send all words' sums each time
@@ -84,6 +85,7 @@ class Rule(NamedTuple):
     leave_out: int  # what is taken out of the counts: a number of `exclusion`
     # Of `margins`: the step of a word's margin towards the new one, from 1 on.
     relax: np.float32 = np.float32(1.0)
+    least: np.float32 = TINY  # below this sum of products a pair is updated in the log domain
     drop: bool = False  # of `topk`: what is not kept is dropped, not spread
     # For `active` alone:
     most_alpha: np.float32 = np.float32(0.0)  # the largest of alpha
@@ -163,6 +165,17 @@ def factors_into(x, out, cvb0, power):
         exp_digamma_row(x, out)
     if power != 1.0:
         power_row(out, power)
+
+
+def least_sum(cvb0: bool, power: float) -> np.float32:
+    """`least` of a rule: `TINY`, and more where the power is small.
+
+    Of factors to a power below 1 those that are left out may be larger: up to 1e-19 to that power.
+
+    >>> [float(f"{least_sum(False, power):.0e}") for power in (1.0, 0.9, 0.5)]
+    [1e-12, 1e-12, 3e-06]
+    """
+    return TINY if cvb0 else max(TINY, np.float32(1e4 * 1e-19**power))
 
 
 @kernel

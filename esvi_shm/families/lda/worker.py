@@ -27,7 +27,7 @@ from esvi_shm.families.lda.few import set_prior
 from esvi_shm.families.lda.noise import visit_key
 from esvi_shm.families.lda.starts import _documents
 from esvi_shm.families.lda.switch import Switch
-from esvi_shm.families.lda.update import Rule, make_scratch
+from esvi_shm.families.lda.update import Rule, least_sum, make_scratch
 from esvi_shm.vector import padded
 
 if TYPE_CHECKING:
@@ -154,6 +154,7 @@ class Worker:
         return {
             "cvb0": schedule.cvb0(pass_),
             "power": schedule.power(pass_),
+            "least": least_sum(schedule.cvb0(pass_), schedule.power(pass_)),
             "noise": noise,
             "noise_key": visit_key(self.model.config.seed, pass_, self.worker) if noise else 0,
             "leave_out": schedule.leave_out(pass_),
@@ -171,7 +172,8 @@ class Worker:
             )  # fmt: skip
         rule, live, lambda_ = self.rule, self.shared["live_topics"], self.shared["lambda_"]
         if not self.knows_live and not is_sparse:
-            lists.find_live_documents(self.gamma, rule.alpha, rule.most_alpha, self.lists.live)
+            priors = rule.alpha + rule.alpha * lists.ROUNDING
+            lists.find_live_documents(self.gamma, priors, self.lists.live)
             self.knows_live = True
         if not self.words_live[block]:
             first, last = self._block_rows(block)
@@ -301,6 +303,7 @@ class Worker:
         self._sweep(last=True)
 
     def _random_phi(self) -> None:
+        self.switch.start()  # as in `_unfold`
         of_cells = self.storage.set_random(
             self.shard,
             self.phi,

@@ -71,7 +71,7 @@ def cases(draw, least_prior=1e-3, most_count=1e6, max_topics=20, starts=None):
         "inference": draw(st.sampled_from(["vb", "vb", "cvb0", "anneal"])),
         "cvb0_passes": 1,
         "temper_passes": draw(st.sampled_from([0, 0, 2])),
-        "power": draw(st.sampled_from([1.0, 1.0, 0.9, 0.6])),
+        "power": draw(st.sampled_from([1.0, 1.0, 0.9, 0.6, 0.3])),
         "leave_out": draw(st.sampled_from(["none", "token", "pair", "excess"])),
         "settle": draw(st.integers(1, 5)),
         "relax": draw(st.sampled_from([1.0, 1.0, 1.8])),

@@ -287,6 +287,20 @@ def test_sums_hold_where_passes_by_vb_follow_those_by_cvb0():
         assert_sums_hold(fit, counts)
 
 
+@pytest.mark.parametrize("inference", ["vb", "cvb0"])
+def test_tokens_are_placed_once_where_priors_are_far_apart(inference):
+    """What one topic may have by rounding is many tokens to another."""
+    alpha, counts = np.append(100.0, np.full(299, 0.18)), np.full((1, 20), 0.5, np.float32)
+    options = {"start": "scikit-learn", "inference": inference, "dense_passes": 1}
+    fit = play(counts, n_topics=300, alpha=alpha, eta=1.0, **options)
+    for _ in range(4):
+        fit.run_pass()
+        fit.bound()
+        seen = look(fit, counts)
+        assert seen.phi_doc.sum() == pytest.approx(10, rel=1e-4)
+        assert seen.phi_word.sum() == pytest.approx(10, rel=1e-4)
+
+
 def simulated(n_topics=70, n_words=300, n_documents=80, seed=0):
     random = np.random.default_rng(seed)
     topics = random.dirichlet(np.full(n_words, 0.05), n_topics)

@@ -48,9 +48,9 @@ signature = tuple(map(numba.typeof, arguments))
 margins.sweep.compile(signature)
 print(margins.sweep.inspect_asm(margins.sweep.signatures[0]))
 """
-#: What works on a whole row: a loop that calls it is none over topics, but one over rows, whose own
-#: loops LLVM has left out for rows of no topics.
-OF_ROWS = ("above_into", "power_row")
+#: What works on whole rows: a loop that calls it is none over topics, but one over rows, whose own
+#: loops LLVM has left out for rows of no topics, or over windows of rows.
+OF_ROWS = ("above_into", "power_row", "sweep_rows")
 RARE = ("phi_by_logs_into", "leave_out_of", "count_pairs", "flush_sums")
 
 

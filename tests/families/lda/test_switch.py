@@ -44,6 +44,16 @@ def test_with_few_topics_or_another_storage_or_axis_there_is_no_choice():
         assert Schedule(config).dense_passes is None
 
 
+@pytest.mark.parametrize("start", ["seeded", "random"])
+def test_another_start_knows_nothing_of_the_one_before(start):
+    fit = play(simulated(n_documents=30), **CHOOSING, start=start)
+    found = fit.workers[0].switch
+    before = found.is_on, found._look_after, found._pause
+    found.is_on, found._look_after, found._pause = True, 25, 20
+    fit._play(fit.layout.model.start(fit.held, fit.corpus_arrays, fit.shared))
+    assert (found.is_on, found._look_after, found._pause) == before
+
+
 def test_where_documents_live_in_many_topics_none_are_tried():
     spread = play(simulated(n_documents=30), **CHOOSING, alpha=20.0)
     worker, spread.passes = spread.workers[0], schedule.DENSE_PASSES

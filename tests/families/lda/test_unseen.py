@@ -153,6 +153,18 @@ def test_as_many_steps_come_nearer_than_plain_ones(cvb0):
     assert len(nearer) > 3 and np.median(nearer) < 0.5
 
 
+@pytest.mark.parametrize("steps", [100, 101, 102, 5000])
+def test_steps_that_go_round_end(steps):
+    """Further than they say they come back to where they were, again and again."""
+    lambda_ = np.full((6, 6), 0.03, np.float32)
+    lambda_[1, 0], lambda_[2, 0], lambda_[4, 4] = 21, 1399, 6
+    alpha, matrix = np.full(6, 0.1), [[0, 10, 0, 0, 1, 1]]
+    end = settle(lambda_, alpha, matrix, Stop(5000, 0.0, False))
+    np.testing.assert_allclose(
+        settle(lambda_, alpha, matrix, Stop(steps, 1e-3, False)), end, atol=0.01
+    )
+
+
 def test_no_token_is_lost_where_the_steps_run_out():
     lambda_, alpha, matrix = sparse_case()
     for steps in (1, 2, 3, 5, 12, 39):
@@ -293,6 +305,13 @@ def test_no_token_is_lost_where_priors_leave_nothing_of_topics(steps, tokens, pr
     row[19] = tokens
     found = settle(lambda_, alpha, row[None], Stop(steps, 1e-3, False))[0].astype(np.float64)
     assert found.sum() == pytest.approx(alpha.sum() + row.sum(), abs=4e-4)
+
+
+@pytest.mark.parametrize("power", [0.3, 0.4, 0.8, 1.0])
+def test_what_is_small_before_the_power_is_taken_counts_after_it(power):
+    lambda_, alpha = np.array([[0.0194, 1, 100]], np.float32), np.full(3, 0.1)
+    gamma = settle(lambda_, alpha, [[10]], Stop(1, 0.0, False), power=power)
+    np.testing.assert_allclose(gamma, 10 / 3 + 0.1, rtol=1e-4)
 
 
 @pytest.mark.parametrize("power", [0.5, 0.9])
