@@ -8,8 +8,8 @@ The scorer is document completion, `esvi_shm.metrics`: point topics E[beta] of a
 alpha, the same coins. Seconds are those of training alone, one thread each, kernels compiled
 before: esvi_shm its start and its passes; a peer as told in `bench.peers`. They are kept by the
 wall's clock and by the processor's, of all processes, which is the one to compare where other work
-runs beside; where cvb0 learns alpha, the validation documents judge it, and that is in the latter
-alone. For the curves a peer is scored on its way, outside its clock; esvi_shm has a fit of
+runs beside; where cvb0 learns alpha, the validation documents judge it, and that is in both. For
+the curves a peer is scored on its way, outside its clock; esvi_shm has a fit of
 its own for each number of passes, since what a pass does depends on how many there are.
 
 With `--bound` the ELBO (L, by `bench.score`) of whole corpora is found instead, at

@@ -419,6 +419,7 @@ def _run(given: argparse.Namespace) -> None:
     if given.family != "lda":
         fit_mixture.run(given)
         return
+    command.refuse(given, fit_mixture.ONLY_OURS, "with family lda")
     from esvi_shm import store
     from esvi_shm.model import FittedModel
     from esvi_shm.progress import Progress

@@ -25,6 +25,20 @@ PARAMETERS = {
 _ARRAYS = ("mean_prior", "covariance_prior", "means")
 #: Options of a corpus, which say nothing of points; with their defaults.
 _NOT_OURS = {**command.READING, "start_from": None, "seed_words": None}
+#: The other way round: what says nothing of a corpus.
+ONLY_OURS = {
+    "components": None,
+    "covariance": "diag",
+    "weight_concentration_prior": None,
+    "mean_precision_prior": None,
+    "degrees_of_freedom_prior": None,
+    "feature_prior": None,
+    "mean_prior": None,
+    "covariance_prior": None,
+    "means": None,
+    "moves": True,
+    "strict": False,
+}
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:

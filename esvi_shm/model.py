@@ -6,6 +6,7 @@ is never held twice without need.
 
 import logging
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -231,8 +232,9 @@ class FittedModel:
         from esvi_shm import metrics
 
         parameters, rule = self.parameters, (inference, power)
-        if self._kept is not None and self._kept[0] is parameters and self._kept[1] == rule:
-            return self._kept[2]
+        kept = self._kept  # once: other threads may put theirs there
+        if kept is not None and kept[0] is parameters and kept[1] == rule:
+            return kept[2]
         topics = metrics.PreparedTopics(
             parameters.lambda_rows, parameters.alpha, inference=inference, power=power,
             word_ids=parameters.word_ids,
@@ -260,13 +262,15 @@ class FittedModel:
         from esvi_shm.metrics import align
 
         given = as_corpus(corpus, may_be_empty)
-        # The columns of a file in which only ids occur may be fewer; those of a matrix are said.
-        if hasattr(corpus, "shape") and given.n_words != len(self.words):
-            raise CorpusError(
-                given.name,
-                f"a matrix is without names of words: there must be a column for each of the "
-                f"model's {len(self.words)} words, got {given.n_words}",
-            )
+        if hasattr(corpus, "shape") and given.vocabulary is None:
+            # Of a file in which only ids occur columns may be fewer; those of a matrix are said.
+            if given.n_words != len(self.words):
+                raise CorpusError(
+                    given.name,
+                    f"a matrix is without names of words: there must be a column for each of the "
+                    f"model's {len(self.words)} words, got {given.n_words}",
+                )
+            given = replace(given, vocabulary=tuple(self.words))
         return align(given, self.words, may_be_empty)
 
     def _last_rule(self) -> tuple[str, float]:

@@ -274,7 +274,34 @@ def test_a_fit_that_a_signal_cut_short_is_not_kept(corpus, monkeypatch):
     cut = SimpleNamespace(stopped="SIGTERM")
     monkeypatch.setattr(quality.engine, "fit", lambda corpus, config, observer, judge: cut)
     with pytest.raises(KeyboardInterrupt, match="SIGTERM"):
-        quality.fit_ours(corpus, K, 0.1, 0.05, 0, [5], "cvb0")
+        quality.fit_ours(corpus, K, 0.1, 0.05, 0, [5], inference="cvb0")
+
+
+def test_learned_alpha_is_judged_by_the_validation_documents(corpus, tmp_path):
+    parts, records = quality.split(corpus, 0), quality_records.Records(tmp_path / "quality.jsonl")
+    rows, word_ids = np.random.default_rng(0).random((12, K)) + 0.1, np.roll(np.arange(12), 5)
+    topics = peers.Topics(5, 0.1, 0.1, rows[np.argsort(word_ids)], np.full(K, 0.2))
+    judged = []
+
+    def fit(corpus, n_topics, alpha, eta, seed, at, judge=None):
+        judged.append(judge and judge(rows, word_ids, topics.alpha))
+        return None, [topics]
+
+    for name in ("cvb0", "cvb0, learning alpha"):
+        key = {"corpus": "toy", "topics": K, "system": name, "alpha": 0.2, "eta": 0.1, "seed": 0}
+        quality.fit_and_score(records, parts, key, quality.System(fit, 5), [5])
+    assert judged == [None, quality.complete(topics, parts.validation).perplexity]
+
+
+def test_ways_out_of_poor_optima_run_where_they_are_named():
+    def names(systems):
+        given = SimpleNamespace(
+            passes=5, iterations=1, chunk=10, gensim_passes=1, samples=5, systems=systems
+        )
+        return set(quality.systems(given))
+
+    assert not names(None) & set(quality_records.WAYS_OUT)
+    assert names(["anneal, noise 1"]) == {"anneal, noise 1"}
 
 
 @pytest.mark.parametrize("learn", [False, True])

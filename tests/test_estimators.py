@@ -416,6 +416,27 @@ def test_the_warning_counts_only_those_without_known_words(caplog):
     assert caplog.messages == []
 
 
+def test_columns_with_names_are_matched_by_them_however_many_they_are():
+    pandas = pytest.importorskip("pandas")
+    words = ["sea", "ship", "hill", "tree"]
+    frame = pandas.DataFrame(np.asarray(MATRIX)[:, :4] + 1, columns=words)
+    lda = LDA(n_components=2, n_workers=1, n_passes=5, random_state=0).fit(frame)
+    theta = lda.transform(frame)
+    np.testing.assert_allclose(lda.transform(frame[words[::-1]]), theta, rtol=1e-4)
+    np.testing.assert_array_equal(lda.transform(frame.assign(moss=1)), theta)
+    some = lda.transform(frame[["ship", "sea"]])
+    np.testing.assert_array_equal(lda.transform(frame[["ship", "sea"]].assign(moss=3)), some)
+    texts = pandas.Series([["sea", "ship"], ["tree", "moss"]])
+    np.testing.assert_array_equal(lda.transform(texts), lda.transform(texts.tolist()))
+
+
+def test_columns_without_names_are_the_models_words_and_no_word_is_lost_over_it(caplog):
+    lda = LDA(n_components=2, n_workers=1, n_passes=2).fit(WORDS)
+    caplog.clear()
+    lda.transform(np.ones((2, 4)))
+    assert caplog.messages == []
+
+
 def test_a_matrix_has_a_column_for_each_word():
     """Also where neither side has names, and a file of ids might have fewer."""
     lda = LDA(**QUICK).fit(MATRIX)

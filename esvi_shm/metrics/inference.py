@@ -104,11 +104,16 @@ class PreparedTopics:
         tol: float = 1e-3,
         n_workers: int | None = None,
     ) -> np.ndarray:
-        """See `metrics.infer_gamma`."""
-        n_words, n_topics = self._lambda.shape
+        """gamma of unseen documents under these topics; parameters and result as `infer_gamma`.
+
+        Raises
+        ------
+        ParameterError
+            If the corpus has another number of words than lambda, or a number is out of its range.
+        """
+        n_words = len(self._lambda)
         if corpus.n_words != n_words:
-            rule = f"must have the shape {(corpus.n_words, n_topics)}"
-            raise ParameterError("lambda_", rule, self._lambda.shape)
+            raise ParameterError("corpus", f"must have {n_words} words", corpus.n_words)
         stop = _checked_stop(steps, tol, of_theta=False)
         made = self._made_for(corpus.indices, n_workers)
         rows = corpus.indices if made.row_of is None else made.row_of[corpus.indices]
@@ -121,7 +126,7 @@ class PreparedTopics:
             return kept
         n_words, n_topics = self._lambda.shape
         may_keep_all = 4 * n_words * padded(n_topics) <= MOST_KEPT
-        if kept is not None and may_keep_all:
+        if kept is not None:
             made = _Made(self._make(np.arange(n_words), n_workers), None)
         else:
             in_use = np.zeros(n_words, bool)
@@ -203,6 +208,9 @@ def infer_gamma(
     >>> infer_gamma(np.array([[3.0], [2.0]]), np.array([0.5]), corpus).tolist()
     [[2.5], [0.5]]
     """
+    if len(lambda_) != corpus.n_words:
+        rule = f"must have the shape {(corpus.n_words, len(alpha))}"
+        raise ParameterError("lambda_", rule, lambda_.shape)
     topics = PreparedTopics(lambda_, alpha, inference=inference, power=power, word_ids=word_ids)
     return topics.infer_gamma(corpus, steps, tol, n_workers)
 

@@ -51,7 +51,7 @@ from esvi_shm.families.lda.update import (
     flush_moved,
     topic_factors_into,
 )
-from esvi_shm.families.lda.wider import LEAST_SUM, update_over_all, update_over_word
+from esvi_shm.families.lda.wider import LEAST_SUM, least_of, update_over_all, update_over_word
 from esvi_shm.sparse import (
     CHUNK,
     SLOT,
@@ -144,6 +144,7 @@ def sweep_rows(
     reach_of, edge_of = lists.reach, lists.edge
     mine, inverse, kept = lists.mine, lists.inverse, lists.kept
     cvb0, power, leave_out = rule.cvb0, rule.power, rule.leave_out
+    least_sum = least_of(rule)
     excluding = leave_out != NONE
     elsewhere = 0.0
     n_common = n_more = n_logs = n_listed = 0
@@ -262,7 +263,7 @@ def sweep_rows(
                     elsewhere += np.float64(pair_count[pair] * beside) / max(s + beside, LEAST_SUM)
             for n in range(n_pairs):
                 i = unsigned(pair_word[unsigned(j + n)] - first_word)
-                least[unsigned(n)] = limit * reach_of[i] + edge_limit * edge_of[i] + LEAST_SUM
+                least[unsigned(n)] = limit * reach_of[i] + edge_limit * edge_of[i] + least_sum
             for n in range(n_pairs):
                 c = unsigned(n)
                 weights[c] = pair_count[unsigned(j + n)] / norms[c]

@@ -56,7 +56,8 @@ PRIOR_SHARE, LOOSE, MANY_STEPS = 0.05, 0.02, 10
 #: To copy a topic's values takes as long as so many steps over them: the others are copied, side by
 #: side, when steps over those to leave out have taken as long as that will.
 COPY = 6
-#: From this step on what a topic holds is multiplied by a power of the step's ratio, by at most 8.
+#: From this step on what a topic holds is multiplied by a power of the step's ratio, by at most 8;
+#: `RELAX_SOON` where of more than `MANY` topics some are left out.
 RELAX_FROM, RELAX_SOON, MOST_LOG2 = 5, 2, np.float32(3.0)
 
 
@@ -75,8 +76,8 @@ def powers_of(n: int, slowest: float) -> tuple[np.float32, ...]:
 
 
 POWERS = powers_of(3, 0.05)
-#: From this step on they end for good where a round of them does not bring the document nearer: it
-#: may go round for ever.
+#: From this step on that ends for good where a round of powers does not bring the document nearer:
+#: it may go round for ever.
 PATIENCE = 20
 
 

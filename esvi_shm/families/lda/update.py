@@ -11,7 +11,7 @@ maximisation for the most probable theta and beta under Dirichlet(alpha + 1), Di
 It is split as theta_dk = E(gamma_dk), once per (document, block), and
 beta_vk = E(lambda_vk) / E(pi_k), once per (word, visit). Scaling a document's or a word's row
 cancels in phi, so both are kept relative to the row's largest value: they cannot underflow as
-rows. Values below 1e-19 of the largest are 0. A pair whose sum over topics falls below `TINY`
+rows. Values below 1e-19 of the largest are 0. A pair whose sum over topics falls below `Rule.least`
 (its document and its word live in different topics) is done by `phi_by_logs_into`, without noise.
 
 Scratch layout: word i of the visit owns `rows[2 n i : 2 n (i + 1)]`, n = padded(K): first its
@@ -171,6 +171,7 @@ def least_sum(cvb0: bool, power: float) -> np.float32:
     """`least` of a rule: `TINY`, and more where the power is small.
 
     Of factors to a power below 1 those that are left out may be larger: up to 1e-19 to that power.
+    Above this sum they change phi by less than K 1e-4.
 
     >>> [float(f"{least_sum(False, power):.0e}") for power in (1.0, 0.9, 0.5)]
     [1e-12, 1e-12, 3e-06]

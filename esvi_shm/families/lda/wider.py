@@ -12,8 +12,14 @@ from esvi_shm.families.lda.lists import least_concentrated, placing
 from esvi_shm.families.lda.update import entropy, factors_into, phi_by_logs_into
 from esvi_shm.special import log
 
-#: Below this sum of products a pair is done in the log domain.
+#: Below this sum of products a pair is done in the log domain; tempered, see `least_of`.
 LEAST_SUM = np.float32(1e-25)
+
+
+@kernel(inline="always")
+def least_of(rule):
+    """Tempered, factors count that are 0 beside the largest without: then it is the rule's."""
+    return LEAST_SUM if rule.cvb0 or rule.power == 1.0 else rule.least
 
 
 @kernel(inline="always")
@@ -62,11 +68,12 @@ def update_over_word(i, count, gamma_row, most, shares, rule, bits, want_entropy
         products[j] = factors[j] * rows[2 * (first + j)]
         own_shares[j] = 1.0
         s += products[j]
-    if rule.leave_out != NONE and s >= LEAST_SUM:
+    least_sum = least_of(rule)
+    if rule.leave_out != NONE and s >= least_sum:
         s = _weigh_listed(n, first, amount_of(count, rule.leave_out), s, lists)
     all_factors, document_factors, beyond = shares
     left_out = lists.edge[i] * (document_factors + beyond * all_factors)
-    if s < LEAST_SUM or left_out > rule.tolerance * s:
+    if s < least_sum or left_out > rule.tolerance * s:
         return 0.0, False
     # What is negligible is not placed: it would keep the document's lists long. A word of thousands
     # of topics else puts a millionth of a token into each.

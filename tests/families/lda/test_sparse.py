@@ -125,19 +125,19 @@ def test_rows_are_looked_at_as_those_of_a_matrix():
 
 
 @settings(max_examples=30)
-@given(case=cases(max_topics=listed.SPARE))
+@given(case=cases(max_topics=listed.SPARE, least_prior=0.05))
 def test_where_every_topic_has_a_place_it_is_margins(case):
     fits = [case.fit(storage=storage) for storage in ("margins", "sparse")]
     for order in case.orders:
         for fit in fits:
             fit.run_pass(order)
-        # The same sums, which the compiler may put together in another order; under small priors
-        # each pass may make ten times as much of that.
-        near = {"rtol": 1e-2, "atol": 1e-3 * case.counts.max()}
+        # The same sums, which the compiler may put together in another order; the smaller a prior,
+        # the more each pass makes of that.
+        near = {"rtol": 2e-3, "atol": 1e-5 * case.counts.max()}
         for one, other in zip(*(look(fit, case.counts)[:5] for fit in fits), strict=True):
             np.testing.assert_allclose(one, other, **near)
     noise = bound_noise(case.counts)
-    np.testing.assert_allclose(fits[0].bound(), fits[1].bound(), rtol=1e-3, atol=noise)
+    np.testing.assert_allclose(fits[0].bound(), fits[1].bound(), rtol=1e-5, atol=noise)
 
 
 @pytest.mark.parametrize("inference", ["vb", "anneal"])
