@@ -95,10 +95,14 @@ class Signals:
             self._interrupt(self.received, frame)
 
     def _lost(self, told: Any) -> None:
-        """A finaliser cannot raise: Python would only print what the signal raised there."""
+        """A finaliser cannot raise: Python would only print what the signal raised there.
+
+        After it has raised, what it left half made may not be finalised well, which is no news.
+        """
         if told.exc_type is KeyboardInterrupt:
+            Signals._raised = -BURST
             signal.setitimer(signal.ITIMER_REAL, AGAIN)
-        else:
+        elif time.monotonic() - Signals._raised >= BURST:
             self._told_before(told)
 
     def _is_importing(self, frame: FrameType | None) -> bool:

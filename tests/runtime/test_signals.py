@@ -188,6 +188,22 @@ def test_a_signal_that_a_finaliser_swallowed_raises_later(capsys):
     assert told == [LookupError]
 
 
+def test_nothing_is_told_of_what_a_signal_left_half_made(monkeypatch):
+    class HalfMade:
+        def __del__(self):
+            raise AttributeError("on purpose")
+
+    told = []
+    monkeypatch.setattr(sys, "unraisablehook", lambda about: told.append(about.exc_type))
+    with pytest.raises(KeyboardInterrupt), Signals(at_once=True):
+        made = HalfMade()
+        try:
+            signal.raise_signal(signal.SIGINT)
+        finally:
+            del made
+    assert told == []
+
+
 def test_what_must_be_finished_is_and_then_the_signal_takes_its_effect(handlers):
     with finishing() as asked:
         asked.may_abort = False
