@@ -169,7 +169,9 @@ class FitConfig:
     n_blocks : int or None
         None: by the length of the documents and the number of workers.
     cvb0_passes : int or None
-        Of inference `anneal`: passes of cvb0 before those of vb. None: half of all, at most 50.
+        Of inference `anneal`: passes of cvb0 before those of vb. None: half of all, at most 50;
+        then, but where active sets may be chosen, a fifth of all, at most 20, are of both, those of
+        cvb0 ever rarer.
     temper_passes : int or None
         Passes in which the responsibilities are tempered more and more lightly; 0: none. None:
         seven tenths of all, at most 70, and none with inference `vb`.

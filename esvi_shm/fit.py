@@ -103,7 +103,8 @@ def _parser() -> argparse.ArgumentParser:
     )  # fmt: skip
     model.add_argument(
         "--cvb0-passes", type=int, metavar="N",
-        help="anneal: passes of cvb0 before those of vb (default: half of all, at most 50)",
+        help="anneal: passes of cvb0 before those of vb (default: half of all, at most 50, and "
+        "with less than 512 topics a fifth, at most 20, in which those of cvb0 come ever rarer)",
     )  # fmt: skip
     model.add_argument(
         "--temper-passes", type=int, metavar="N",

@@ -320,7 +320,8 @@ def test_when_priors_are_learned():
     assert times(learn_priors="eta") == [77, 84, 91, 98]
     assert times(learn_priors="eta", inference="vb") == list(range(10, 101, 10))
     assert times(learn_priors="eta", inference="cvb0") == [77, 84, 91, 98]
-    assert times(learn_priors="eta", temper_passes=0) == [60, 70, 80, 90, 100]
+    rules = {"cvb0_passes": 50, "temper_passes": 0}
+    assert times(learn_priors="eta", **rules) == [60, 70, 80, 90, 100]
     assert times(refold_after=(3, 55)) == [3, 55]
     assert times(learn_priors="eta", refold_after=(3, 80)) == [3, 77, 80, 84, 91, 98]
 

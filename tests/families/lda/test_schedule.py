@@ -30,8 +30,8 @@ def passes_of(**options):
         ({"inference": "cvb0", "n_passes": 24, "storage": "full"}, (0, 0)),
         ({"inference": "cvb0", "n_passes": 24, "storage": "full", "axis": "topics"}, (24, 0)),
         ({"inference": "cvb0", "n_passes": 24, "dense_passes": 9}, (0, 0)),
-        ({"inference": "anneal", "n_passes": 24}, (12, 0)),
-        ({"inference": "anneal", "n_passes": 24, "relax": 1.5}, (12, 10)),
+        ({"inference": "anneal", "n_passes": 24}, (10, 0)),
+        ({"inference": "anneal", "n_passes": 24, "relax": 1.5}, (10, 10)),
         ({"inference": "vb", "n_passes": 24, "relax": 1.5}, (24, 0)),
     ],
 )
@@ -39,6 +39,32 @@ def test_the_first_passes_of_cvb0_go_further_and_leave_nothing_out(options, want
     assert passes_of(**options) == wanted
     settled = Schedule(FitConfig(**options, temper_passes=0)).n_passes
     assert settled >= wanted[1]
+
+
+@pytest.mark.parametrize(
+    ("options", "wanted"),
+    [
+        ({}, (50, 10, 70)),
+        ({"n_passes": 400}, (50, 10, 70)),
+        ({"n_passes": 20}, (10, 2, 14)),
+        ({"n_passes": 4}, (2, 0, 2)),
+        ({"n_passes": 1}, (0, 0, 0)),
+        ({"cvb0_passes": 30}, (30, 0, 30)),
+        ({"storage": "full", "n_topics": 600}, (50, 10, 70)),
+        ({"n_topics": 512}, (50, 0, 50)),
+    ],
+)
+def test_passes_of_cvb0_come_ever_rarer_before_those_of_vb(options, wanted):
+    config = FitConfig(temper_passes=0, **{"n_passes": 100, **options})
+    schedule = Schedule(config)
+    found = [schedule.cvb0(n) for n in range(config.n_passes)]
+    first = wanted[0]
+    assert found[:first] == [True] * first
+    assert (first, sum(found[first:]), schedule.n_passes) == wanted
+    assert not any(found[schedule.n_passes :])
+    # Each half of the mixed ones has fewer than the half before.
+    middle = (first + schedule.n_passes) // 2
+    assert sum(found[first:middle]) > sum(found[middle:]) or wanted[1] < 10
 
 
 @pytest.mark.parametrize(
