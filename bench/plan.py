@@ -145,7 +145,7 @@ def main(arguments: list[str] | None = None) -> None:
     """Measure every storage with every number of workers."""
     parser = common.options_of(__doc__ or "", passes=6)
     parser.add_argument("--workers", type=int, nargs="+", default=[1, 2])
-    parser.add_argument("--storages", nargs="+", default=["margins", "full", "topk"])
+    parser.add_argument("--storages", nargs="+", default=["margins", "sparse", "full", "topk"])
     options = parser.parse_args(arguments)
     facts = common.machine()
     print(common.describe(facts))

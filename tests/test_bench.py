@@ -151,7 +151,7 @@ def test_the_plan_is_what_a_fit_holds(tmp_path):
     assert simulate.main([*sizes, "--quiet", corpus]) == 0
     plan.main([corpus, "--passes=2", "--workers", "1", "2", "--out", str(tmp_path)])
     rows = json.loads((tmp_path / "plan-drawn.json").read_text())["results"]["rows"]
-    assert len(rows) == 6
+    assert len(rows) == 8
     assert {row["storage"] for row in rows if row["shared"] > row["measured"] / 5} > {"full"}
     assert {row["storage"]: row["off"] for row in rows if abs(row["off"]) > plan.TARGET} == {}
 

@@ -1,6 +1,8 @@
 """Mixtures as people meet them: the command line, the model directory, the estimator."""
 
 import json
+import subprocess
+import sys
 
 import numpy as np
 import pytest
@@ -152,6 +154,20 @@ def test_what_float32_can_square_gives_the_same_components(scale, covariance):
 def test_the_plan_is_printed(saved, capsys):
     assert fit.main([str(saved / "X.npy"), "--family", "gaussian", "--plan", "--quiet"]) == 0
     assert "statistics" in capsys.readouterr().out
+
+
+def test_the_plan_knows_what_the_start_imports(tmp_path):
+    """In processes of their own: here all is imported. The first may compile, which takes more."""
+    np.save(tmp_path / "X.npy", X)
+    for name in ("first", "log"):
+        command = [sys.executable, "-m", "esvi_shm.fit", "X.npy", "--family", "gaussian"]
+        command += ["--components", "3", "--passes", "2", "--workers", "1", "--quiet"]
+        command += ["--out", "model", "--log-json", name]
+        subprocess.run(command, cwd=tmp_path, check=True, capture_output=True)
+    events = [json.loads(line) for line in (tmp_path / "log").read_text().splitlines()]
+    (planned,) = (event["peak_bytes"] for event in events if event["event"] == "plan")
+    summary = json.loads((tmp_path / "model" / "summary.json").read_text())
+    assert planned == pytest.approx(summary["peak_rss_bytes"], rel=0.15)
 
 
 @pytest.mark.parametrize("family", FAMILIES)

@@ -177,6 +177,10 @@ class Family(Protocol):
         """This node's data, as part of what all nodes have; `nodes` is a `runtime.peers.Peers`."""
 
     @staticmethod
+    def prepare(config: FitConfig) -> None:
+        """Import what the start needs: before memory is planned, and before the clock runs."""
+
+    @staticmethod
     def check_nodes(config: FitConfig) -> None:
         """Raise ParameterError for what several nodes cannot do."""
 
@@ -227,6 +231,9 @@ class Family(Protocol):
 
     def scratch_bytes(self, largest_block: int) -> int:
         """Bytes of a worker's private arrays at most, where no block has more parts."""
+
+    def code_bytes(self) -> int:
+        """Bytes of the kernels in each process."""
 
     def initialise(self, corpus: Arrays, shared: Arrays) -> None:
         """Set what has a value before any worker starts (main process)."""

@@ -99,8 +99,10 @@ def _layout(
     data: Data, config: FitConfig, open_blocks: bool, release: bool, peers: Peers | None
 ) -> Layout:
     """The layout of a resolved configuration, with what it leaves open chosen."""
+    family = families.find(config.family)
+    family.prepare(config)
     layout = lay_out_within(data, config, open_blocks, release, peers)
-    for message in families.find(config.family).without_effect(layout.config):
+    for message in family.without_effect(layout.config):
         _log.warning(*message)
     return layout
 

@@ -2,7 +2,8 @@
 
 What a process has of its own is its interpreter, numpy, numba and the kernels, which was
 measured, and its private arrays, which the family knows. The main process is looked at while the
-plan is made: it then holds the data, and whatever else is in a user's program.
+plan is made: it then holds the data, what the start imports, and whatever else is in a user's
+program.
 """
 
 import tempfile
@@ -13,11 +14,9 @@ from esvi_shm.runtime.processes import private_bytes
 from esvi_shm.shared.preflight import choose_backing
 from esvi_shm.shared.runs import SHARED_FOLDER
 
-#: Bytes of a worker beside its arrays, of multiprocessing's resource tracker (a process of its
-#: own), and what the main process adds when it loads the kernels.
-#: Measured with Python 3.11, numba 0.68 on x86-64; compiling them takes more, once.
-WORKER_BYTES, TRACKER_BYTES = 70 * 2**20, 6 * 2**20
-KERNELS_BYTES = 7 * 2**20
+#: Bytes of a worker beside its arrays and kernels, and of multiprocessing's resource tracker (a
+#: process of its own). Measured with Python 3.11, numba 0.68 on x86-64; compiling takes more, once.
+WORKER_BYTES, TRACKER_BYTES = 64 * 2**20, 6 * 2**20
 
 
 def scratch_bytes(layout: Layout) -> int:
@@ -27,8 +26,8 @@ def scratch_bytes(layout: Layout) -> int:
 
 def process_bytes(layout: Layout) -> int:
     """Bytes of all processes beside their arrays, as far as can be told before they run."""
-    kept = private_bytes() - layout.released_bytes
-    return kept + KERNELS_BYTES + TRACKER_BYTES + layout.sizes.n_workers * WORKER_BYTES
+    kept, code = private_bytes() - layout.released_bytes, layout.model.code_bytes()
+    return kept + code + TRACKER_BYTES + layout.sizes.n_workers * (WORKER_BYTES + code)
 
 
 def peak_bytes(layout: Layout) -> int:

@@ -33,8 +33,9 @@ def test_private_arrays_are_those_that_a_worker_makes(storage, n_topics):
 def test_the_parts_add_up(monkeypatch):
     monkeypatch.setattr(memory, "private_bytes", lambda: 100 * MIB)
     layout = plan(CORPUS, FitConfig(n_topics=50, n_workers=2))
-    once = memory.KERNELS_BYTES + memory.TRACKER_BYTES
-    processes = 100 * MIB + once + 2 * memory.WORKER_BYTES
+    code = layout.model.code_bytes()
+    once = code + memory.TRACKER_BYTES
+    processes = 100 * MIB + once + 2 * (memory.WORKER_BYTES + code)
     assert memory.process_bytes(layout) == processes
     peak = layout.total_bytes + memory.scratch_bytes(layout) + processes
     assert memory.peak_bytes(layout) == peak

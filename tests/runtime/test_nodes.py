@@ -263,7 +263,8 @@ def test_what_is_taken_within_a_limit_of_memory_fits_at_every_node(monkeypatch):
     config = replace(CONFIG, n_topics=100, n_workers=1, n_blocks=None, n_passes=1)
     free, _ = fit_together(whole, config, 2, monkeypatch, parts=parts)
     most = max(result.shared_bytes for result in free)
-    limit = 80 * 2**20 + memory.KERNELS_BYTES + memory.TRACKER_BYTES + memory.WORKER_BYTES
+    code = Model(config, SerialFit(CORPUS, CONFIG).sizes).code_bytes()
+    limit = 80 * 2**20 + memory.TRACKER_BYTES + memory.WORKER_BYTES + 2 * code
     limited = replace(config, max_memory=limit + most - 2**19)
     results, _ = fit_together(whole, limited, 2, monkeypatch, parts=parts)
     ways = {(r.config.storage, r.config.topk, r.config.n_blocks) for r in results}

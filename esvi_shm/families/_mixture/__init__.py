@@ -63,6 +63,8 @@ N_NEAR, N_DRAWN = 8, 4
 NEVER = 2**62
 #: Components with fewer points than this are reported as dead.
 DEAD = 0.5
+#: Of kernels in each process, as measured.
+CODE_BYTES = 6 * 2**20
 
 
 def kept_of(config: FitConfig) -> int | None:
@@ -91,6 +93,7 @@ class Mixture:
     contributes = ""
     meets = False
     settles_after = 0
+    prepare = staticmethod(starts.prepare)
 
     #: What LDA alone knows of, in `FitConfig`.
     _NOT_OURS = (
@@ -353,8 +356,10 @@ class Mixture:
         expected = 8 * (5 * T + held * (1 + T)) * largest_block
         return item * (tile + theta + (1 + T) * largest_block) + kept + expected
 
+    def code_bytes(self) -> int:
+        return CODE_BYTES
+
     def initialise(self, corpus: Arrays, shared: Arrays) -> None:
-        starts.prepare(self.config)
         shared["members"][:] = np.arange(self.K)
         self.log_base = float(corpus["log_base"][0])
 

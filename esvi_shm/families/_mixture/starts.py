@@ -18,7 +18,7 @@ SAMPLE_PER_COMPONENT, LEAST_SAMPLE, MOST_SAMPLE, LEAST_PER_COMPONENT = 10, 2000,
 
 
 def prepare(config: FitConfig) -> None:
-    """Import what a start needs, before the clock runs."""
+    """See `families.contract.Family`."""
     if config.start == "seeded" and options_of(config).means is None:
         import sklearn.cluster  # noqa: F401
 

@@ -44,6 +44,10 @@ from esvi_shm.families.lda.update import scratch_word_bytes
 from esvi_shm.families.lda.worker import Worker, find_storage
 from esvi_shm.shared.table import ArraySpec
 
+#: MiB of kernels, as measured: of passes over all topics, what lists have more, and active sets, of
+#: arrays and of lists.
+CODE, SPARSE_CODE, ACTIVE_CODE = 13, 9, (7, 11)
+
 
 @dataclass
 class Learned:
@@ -99,6 +103,7 @@ class Model:
     contributes = "pi"
     join = staticmethod(join)
     check_nodes = staticmethod(options.check_nodes)
+    prepare = staticmethod(starts.prepare)
 
     @staticmethod
     def n_units(data: Corpus) -> int:
@@ -264,6 +269,13 @@ class Model:
             if self.config.storage != "sparse":
                 others += max(self.sizes.shard_documents) * lists.document_bytes(n_topics)
         return largest_block * row + others
+
+    def code_bytes(self) -> int:
+        is_sparse, is_active = (
+            self.config.storage == "sparse",
+            self.schedule.dense_passes is not None,
+        )
+        return (CODE + SPARSE_CODE * is_sparse + ACTIVE_CODE[is_sparse] * is_active) * 2**20
 
     def initialise(self, corpus: Arrays, shared: Arrays) -> None:
         shared["alpha"][:] = self.alpha

@@ -24,6 +24,12 @@ import importlib
 import pkgutil
 from types import ModuleType
 
+from esvi_shm.config import FitConfig
+
+
+def prepare(config: FitConfig) -> None:
+    """See `families.contract.Family`: no start here imports much."""
+
 
 def known() -> list[str]:
     """Names of all starts."""
