@@ -33,6 +33,7 @@ class Point(NamedTuple):
     steps: int
     cpu: float  # seconds of the processor
     perplexity: float
+    draws: np.ndarray  # (DRAWS,): that on bootstrapped documents
 
 
 class Found(NamedTuple):
@@ -42,7 +43,6 @@ class Found(NamedTuple):
     choices: int  # from so many pairs
     seeds: int
     curve: list[Point]  # ends with the whole fit
-    draws: np.ndarray  # (DRAWS,): its perplexity on bootstrapped documents
 
     @property
     def last(self) -> Point:
@@ -100,13 +100,13 @@ def find(records: Records, **key: Any) -> Found | None:
     seeds = {r["seed"] for r in states if r["steps"] == whole}
     steps = sorted({r["steps"] for r in states})
     by_steps = {n: [r for r in states if r["steps"] == n and r["seed"] in seeds] for n in steps}
-    curve = [
-        Point(n, _mean(r["cpu"] for r in same), _mean(r["test"] for r in same))
-        for n, same in by_steps.items()
-    ]
     (test,) = records.find(part="test", corpus=key["corpus"], split=key["split"])[:1]
-    logs = np.array([r["log_likelihood"] for r in by_steps[whole]])
-    return Found(priors, len(pairs), len(seeds), curve, bootstrap(np.array(test["tokens"]), logs))
+    tokens = np.array(test["tokens"])
+    curve = []
+    for n, same in by_steps.items():
+        draws = bootstrap(tokens, np.array([r["log_likelihood"] for r in same]))
+        curve.append(Point(n, _mean(r["cpu"] for r in same), _mean(r["test"] for r in same), draws))
+    return Found(priors, len(pairs), len(seeds), curve)
 
 
 def _mean(values: Iterable[float]) -> float:
@@ -153,7 +153,7 @@ def tables(table: Table) -> list[str]:
 
     def perplexity(found: Found) -> str:
         fewer = f" (seeds: {found.seeds})" if found.seeds < most else ""
-        return f"{found.last.perplexity:.1f} ± {found.draws.std():.1f}{fewer}"
+        return f"{found.last.perplexity:.1f} ± {found.last.draws.std():.1f}{fewer}"
 
     lines = [f"Perplexity of the test documents, means over seeds ({most}):", ""]
     lines += _rows(["", *systems], cells(perplexity))
@@ -173,8 +173,9 @@ def tables(table: Table) -> list[str]:
             "Against the peer with the least perplexity, and the processor seconds of tomotopy:",
             "",
         ]
+        sooner = f"as many passes as are {SPEED_TARGET:g} times sooner than tomotopy: ratio"
         head = ["", "ours", "best peer", "peer's perplexity over ours", "tomotopy's seconds over "
-                "ours", "passes the best peer after"]  # fmt: skip
+                "ours", "passes the best peer after", sooner]  # fmt: skip
         lines += _rows(head, rows)
     return lines
 
@@ -189,20 +190,28 @@ def _against_peers(corpus: str, of: dict[str, Found]) -> list[list[str]]:
     rows = []
     for name in (name for name in OURS if name in of):
         ours = of[name]
-        ratio = goal.perplexity / ours.last.perplexity
-        error = (peers[best].draws / ours.draws).std()
-        speed, sooner = "", "never"
+        speed, sooner, soon = "", "never", ""
         tomotopy = [found.last.cpu for peer, found in peers.items() if peer.startswith("tomotopy")]
         if tomotopy:
             times = min(tomotopy) / ours.last.cpu
             speed = f"{times:.1f} ({_met(times >= SPEED_TARGET)})"
+            # Which passes these are does not depend on the test documents.
+            fast = [p for p in ours.curve if min(tomotopy) >= SPEED_TARGET * p.cpu]
+            if fast:
+                times = min(tomotopy) / fast[-1].cpu
+                soon = f"{fast[-1].steps} passes, {times:.1f} times: {_ratio(goal, fast[-1])}"
         passing = next((p for p in ours.curve if p.perplexity <= goal.perplexity), None)
         if passing:
             times = goal.cpu / passing.cpu
             sooner = f"{passing.steps} passes, {passing.cpu:.2f} s: {times:.1f} times sooner"
-        shown = f"{ratio:.4f} ± {error:.4f} ({_met(ratio >= RATIO_TARGET)})"
-        rows.append([corpus, name, best, shown, speed, sooner])
+        rows.append([corpus, name, best, _ratio(goal, ours.last), speed, sooner, soon])
     return rows
+
+
+def _ratio(goal: Point, ours: Point) -> str:
+    """A peer's perplexity over ours, with its error, and whether that is what was asked for."""
+    ratio, error = goal.perplexity / ours.perplexity, (goal.draws / ours.draws).std()
+    return f"{ratio:.4f} ± {error:.4f} ({_met(ratio >= RATIO_TARGET)})"
 
 
 def _met(met: bool) -> str:

@@ -115,6 +115,21 @@ def test_topics_are_prepared_once_for_the_same_rule(monkeypatch):
     assert seen == ["vb", "cvb0", "cvb0", "cvb0"]
 
 
+def test_what_is_kept_is_looked_at_once():
+    """Another thread may put its own there between two looks."""
+    model = model_of(None)
+    rules = ("vb", 1.0), ("cvb0", 1.0)
+    looks = iter([(model.parameters, rule, rule[0]) for rule in rules])
+
+    class Raced(type(model)):
+        @property
+        def _kept(self):
+            return next(looks)
+
+    model.__class__ = Raced
+    assert model._prepared(*rules[0]) == "vb"
+
+
 def test_the_repr_tells_its_sizes():
     text = "2 topics, 4 words, 3 documents, 2 passes, ELBO -7"
     assert repr(model_of(None)) == repr(model_of([2, 0, 3, 1])) == f"FittedModel({text})"
