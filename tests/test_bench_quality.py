@@ -316,3 +316,11 @@ def test_tomotopys_topics_are_its_counts_in_our_vocabulary(corpus, learn):
     assert [topics.steps for topics in noted] == [4, 30]
     assert noted[1].seconds > noted[0].seconds and noted[1].cpu > noted[0].cpu
     assert np.allclose(noted[1].alpha, 0.1) != learn
+
+
+def test_priors_are_chosen_by_validation_alone():
+    pairs = [
+        {"alpha": 0.1, "eta": 0.01, "validation": 9.0, "test": 1.0},
+        {"alpha": 0.1, "eta": 0.05, "validation": 8.0, "test": 2.0},
+    ]
+    assert quality_records.choose(pairs) == {"alpha": 0.1, "eta": 0.05}
