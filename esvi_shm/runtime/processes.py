@@ -31,6 +31,8 @@ from esvi_shm.runtime.environment import of_interpreter
 from esvi_shm.runtime.signals import ASKING_TO_STOP
 from esvi_shm.runtime.worker import Setup
 
+#: Seconds that the system rounds shorter waits for descriptors up to.
+LEAST_POLL = 1e-3
 #: Seconds without a sign of life after which a worker is named in a warning.
 STALE = 30.0
 
@@ -145,6 +147,9 @@ class Workers:
         ------
         WorkerError
         """
+        if 0.0 < seconds < LEAST_POLL:
+            time.sleep(seconds)
+            seconds = 0.0
         for descriptor, _ in self._poll.poll(seconds * 1000):
             if descriptor == self._bell:
                 os.eventfd_read(self._bell)

@@ -31,8 +31,10 @@ SIZES = ("PMI_SIZE", "OMPI_COMM_WORLD_SIZE", "MV2_COMM_WORLD_SIZE", "SLURM_STEP_
 MOST_SENDS = 4
 #: The longest message: as much as the ferry writes at once.
 MOST_BYTES = BATCH + MOST_BODY + HEADER.size + MAC_BYTES
-#: Seconds between two looks for messages, while they come and when none has come for a while.
-SHORT_NAP, LONG_NAP = 0.001, 0.004
+#: Seconds between two looks for messages: behind one that came, when none came in some looks, and
+#: when none came in `MANY` of them. A block that waits for a look is one that no worker has, and a
+#: look takes a worker's time where they share a core.
+SHORT_NAP, NAP, LONG_NAP, MANY = 0.0003, 0.001, 0.004, 100
 #: Seconds that messages may be under way at the end, and that other nodes have to clean up.
 FAREWELL, CLEAN_UP = 5.0, 2.0
 
@@ -107,7 +109,7 @@ class MpiLink:
         self.rank, self.n_nodes = self._world.Get_rank(), self._world.Get_size()
         self.names = [f"node {j} (rank {j} of mpirun)" for j in range(self.n_nodes)]
         self.threads = mpi.Query_thread() >= mpi.THREAD_SERIALIZED
-        self.nap = SHORT_NAP
+        self.nap, self._in_vain = SHORT_NAP, 0
         # All nodes count their fits alike, so nothing of an earlier one is taken for this one's.
         self._tag = next(_tags)
         self._sends: list[deque[tuple[Any, bytes]]] = [deque() for _ in range(self.n_nodes)]
@@ -137,7 +139,8 @@ class MpiLink:
 
     def read(self) -> Iterator[tuple[int, memoryview | None]]:
         """What has come, by its sender; each is to be used before the next is asked for."""
-        self.nap = min(1.25 * self.nap, LONG_NAP)
+        self._in_vain += 1
+        self.nap = LONG_NAP if self._in_vain > MANY else min(1.25 * self.nap, NAP)
         for j in range(self.n_nodes):
             if j == self.rank or j in self._ended:
                 continue
@@ -148,7 +151,7 @@ class MpiLink:
                 yield j, None
                 continue
             if data is not None:
-                self.nap = SHORT_NAP
+                self.nap, self._in_vain = SHORT_NAP, 0
                 yield j, data
 
     def _take(self, source: int) -> memoryview | None:

@@ -5,19 +5,38 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from esvi_shm.runtime.packing import most, pack, unpack, unpack_rows
+from esvi_shm.runtime.packing import NEAR, most, pack, unpack, unpack_rows
 from esvi_shm.vector import LANES
 
 
 @st.composite
 def rows(draw):
-    """Rows of which some numbers are the row's least, in runs or here and there."""
+    """Rows of which some numbers are the row's least, in runs or here and there, or far from it."""
     shape = draw(st.tuples(st.integers(0, 5), st.integers(1, 40 * LANES)))
     random = np.random.default_rng(draw(st.integers(0, 2**32)))
     array = np.full(shape, np.float32(0.01))
     share = draw(st.sampled_from([0.0, 0.01, 0.5, 1.0]))
     array[random.random(shape) < share] += np.float32(random.random() + 0.1)
     return array
+
+
+def steps(array, n):
+    """The same, so many steps of float32 further from 0."""
+    return (array.view(np.uint32) + np.uint32(n)).view(np.float32)
+
+
+@given(rows(), st.integers(0, 2**32))
+def test_what_is_rounding_above_the_least_becomes_it(array, seed):
+    random, least = np.random.default_rng(seed), np.float32(0.01)
+    array[:, :1] = least
+    is_near = (array == least) & (random.random(array.shape) < 0.5)
+    is_near[:, :1] = False
+    there = np.empty_like(array)
+    for n, comes_out in ((NEAR, array), (NEAR + 1, steps(array, NEAR + 1))):
+        moved = np.where(is_near, steps(array, n), array)
+        unpack(pack([moved]), [there])
+        assert there.tobytes() == np.where(is_near, comes_out, array).tobytes()
+    assert (steps(np.array([least]), NEAR) - least <= 8e-6 * least).all()
 
 
 @given(st.lists(rows(), max_size=3))
