@@ -4,11 +4,29 @@ Every message names the parameter or the file and line, the rule, and the value 
 `exit_code` is what the `python -m esvi_shm.X` commands end with.
 """
 
+from collections.abc import Callable
+from typing import Any
+
 
 class EsviError(Exception):
-    """Base of all errors raised on purpose by this package."""
+    """Base of all errors raised on purpose by this package.
+
+    They come out of another process as they went in: joblib sends them.
+    """
 
     exit_code = 1
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _as_it_was, (type(self), self.args, self.__dict__)
+
+
+def _as_it_was(
+    kind: type[EsviError], arguments: tuple[Any, ...], held: dict[str, Any]
+) -> EsviError:
+    """An error with its message and what it holds, without its constructor."""
+    error = kind.__new__(kind, *arguments)
+    error.__dict__.update(held)
+    return error
 
 
 class InputError(EsviError, ValueError):
@@ -18,21 +36,22 @@ class InputError(EsviError, ValueError):
 
 
 class ParameterError(InputError):
-    """A parameter is out of its range.
+    """A parameter is out of its range; `others` are those that the rule names, by %s.
 
     >>> raise ParameterError("alpha", "must be greater than 0", -1.0)
     Traceback (most recent call last):
     esvi_shm.errors.ParameterError: alpha must be greater than 0, got -1.0
     """
 
-    def __init__(self, name: str, rule: str, value: object) -> None:
+    def __init__(self, name: str, rule: str, value: object, *others: str) -> None:
         shape = getattr(value, "shape", ())  # the numbers of an array would take many lines
-        super().__init__(f"{name} {rule}, got {f'shape {shape}' if shape else repr(value)}")
-        self.name, self.rule, self.value = name, rule, value
+        said = rule % others if others else rule
+        super().__init__(f"{name} {said}, got {f'shape {shape}' if shape else repr(value)}")
+        self.name, self.rule, self.value, self.others = name, rule, value, others
 
-    def renamed(self, name: str) -> "ParameterError":
-        """The same error, by the name that the parameter has where it was given."""
-        return ParameterError(name, self.rule, self.value)
+    def renamed(self, call: Callable[[str], str]) -> "ParameterError":
+        """The same error, with parameters called as where they were given."""
+        return ParameterError(call(self.name), self.rule, self.value, *map(call, self.others))
 
 
 class ParameterName(str):
@@ -66,6 +85,10 @@ class WorkerError(EsviError):
 
 class PeerError(EsviError):
     """Another node of the fit died, failed or does not belong to it; the message says which."""
+
+
+class BoundError(EsviError):
+    """The bound of a fit is no number; nothing is saved of it."""
 
 
 class Interrupted(EsviError):

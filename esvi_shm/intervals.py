@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from esvi_shm.corpus.corpus import numbers_of
 from esvi_shm.errors import ParameterError
 from esvi_shm.metrics.intervals import Interval, dirichlet_interval
 from esvi_shm.parameters import Parameters
@@ -22,7 +23,9 @@ def topic_word_interval(
     """Intervals, shape (topics, asked); `words` are those of the model."""
     rows, word_ids = parameters.lambda_rows, parameters.word_ids
     chosen = _topics(parameters, topics)
-    known = {word: v for v, word in reversed(list(enumerate(words)))}
+    if isinstance(asked, str):
+        raise ParameterError("words", "must be a list of words", asked)
+    known = numbers_of(words)
     for word in asked:
         if word not in known:
             raise ParameterError("words", "must be words of the model", word)

@@ -302,7 +302,12 @@ class Corpus:
             before = len(tokens)
             for token in document:
                 if not isinstance(token, str):
-                    raise CorpusError(name, f"document {d}: tokens must be strings, got {token!r}")
+                    hint = ""
+                    if isinstance(token, tuple):  # gensim's
+                        hint = "; of pairs (word, count) make a matrix: corpus2csc(bags).T"
+                    raise CorpusError(
+                        name, f"document {d}: tokens must be strings, got {token!r}{hint}"
+                    )
                 tokens.append(numbers.setdefault(token, len(numbers)))
             sizes.append(len(tokens) - before)
         words = sorted(numbers)
@@ -324,6 +329,17 @@ class Documents(Corpus):
     """
 
     may_be_empty = True
+
+
+def numbers_of(words: Sequence[str]) -> dict[str, int]:
+    """The number of each word; of words that are called alike it is that of the first.
+
+    Examples
+    --------
+    >>> numbers_of(["tea", "milk", "tea"])
+    {'tea': 0, 'milk': 1}
+    """
+    return {word: v for v, word in reversed(list(enumerate(words)))}
 
 
 def as_corpus(x: Any, may_be_empty: bool = False) -> Corpus:

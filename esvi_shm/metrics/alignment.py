@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from esvi_shm.corpus.corpus import Corpus, Documents
+from esvi_shm.corpus.corpus import Corpus, Documents, numbers_of
 from esvi_shm.errors import CorpusError
 
 _log = logging.getLogger(__name__)
@@ -69,7 +69,7 @@ def align(corpus: Corpus, words: Sequence[str], may_be_empty: bool = False) -> A
         # Words that never occur need no name: one large id may be all there is of them.
         used, at = np.unique(corpus.indices, return_inverse=True)
         names = tuple(corpus.word(v) for v in used.tolist())
-    number = {word: v for v, word in reversed(list(enumerate(words)))}
+    number = numbers_of(words)
     if len(number) < len(words):
         _log.warning(
             "%s: %d words of the model are called like one before them, to which all tokens of "

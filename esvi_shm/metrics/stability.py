@@ -14,6 +14,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from esvi_shm.corpus.corpus import numbers_of
 from esvi_shm.errors import CorpusError
 
 
@@ -159,7 +160,7 @@ def weights_of_words(
     [[2.0], [0.0]]
     """
     # Of words that are called the same the first one counts.
-    row_of = {word: v for v, word in reversed(list(enumerate(words)))}
+    row_of = numbers_of(words)
     rows = np.array([row_of.get(word, -1) for word in wanted])
     if not (rows >= 0).any():
         raise CorpusError(name, "there must be a word in common with the model it is compared to")

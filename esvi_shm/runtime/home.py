@@ -34,7 +34,7 @@ from typing import Any
 
 import numpy as np
 
-from esvi_shm.errors import ParameterName
+from esvi_shm.errors import BoundError, ParameterName
 from esvi_shm.families.contract import Bound, Data, Judge
 from esvi_shm.runtime import blocks
 from esvi_shm.runtime.blocks import (
@@ -360,6 +360,11 @@ class Home:
         passes = float(visits / max(visits_a_pass, 1))
         model = self.layout.model
         bound: Bound = self._play(model.evaluate(self.shared, int(passes)))
+        if not math.isfinite(bound.elbo):
+            raise BoundError(
+                f"after {passes:g} passes the bound is {bound.elbo}: counts or priors are beyond "
+                "what float32 can hold, or this is a fault; nothing is saved"
+            )
         perplexity = math.nan
         if self.judge is not None:
             perplexity = self._ask(self.judge)

@@ -33,6 +33,8 @@ from esvi_shm.vector import aligned, largest_of, padded, prefetch_row
 #: those left out are below 1e-19, so above it they change phi by less than K 1e-7; tempered, see
 #: `least_sum`.
 TINY = np.float32(1e-12)
+#: One over less is no number to float32.
+LEAST_LARGEST = np.float32(1e-37)
 #: A float32 sum over millions of documents stalls. So a word's sums go to float64 once so many of
 #: its pairs have come in; that is looked at every so many rows. (To send all words' sums each time
 #: took three quarters of a pass where a block had 70,000 words.)
@@ -249,9 +251,12 @@ def given_factors_into(topics, word_row, first, last, rows, length):
         largest = np.float32(0.0)
         for k in range(n_topics):
             largest = max(largest, weights[k])
-        scale = np.float32(1.0) / largest
-        for k in range(n_topics):
-            row[k] = weights[k] * scale
+        if largest < LEAST_LARGEST:  # the word is in no topic: it says nothing of any
+            row[:n_topics] = np.float32(1.0)
+        else:
+            scale = np.float32(1.0) / largest
+            for k in range(n_topics):
+                row[k] = weights[k] * scale
         row[n_topics:] = 0.0
 
 

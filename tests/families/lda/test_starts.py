@@ -292,6 +292,39 @@ def test_a_fit_goes_on_from_its_own_topics():
     np.testing.assert_allclose(again.lambda_, fit.lambda_, rtol=1e-3, atol=1e-3)
 
 
+@pytest.mark.parametrize("eta", [1e-6, 1e-3, 0.01])
+@pytest.mark.parametrize("storage", ["margins", "full", "topk", "sparse"])
+@pytest.mark.parametrize("is_known", [False, True])
+def test_words_that_no_topic_of_the_model_has_take_nothing_away(eta, storage, is_known):
+    """E(eta) is 0 to float32 in all topics that are given, which are all."""
+    counts = np.array([[3, 2, 0, 0, 0], [0, 0, 3, 2, 1]] * 10)
+    known = words(5 if is_known else 4)
+    lambda_ = np.array([[40, eta], [30, eta], [eta, 40], [eta, 30], [eta, eta]], np.float32)
+    given = GivenTopics(lambda_[: len(known)], known, "mine")
+    fit = play(
+        counts, vocabulary=words(5), n_topics=2, eta=eta, storage=storage, inference="vb",
+        start_from=given,
+    )  # fmt: skip
+    for _ in range(3):
+        np.testing.assert_allclose(fit.lambda_.sum(axis=1) - 2 * eta, counts.sum(axis=0), rtol=1e-4)
+        np.testing.assert_allclose(fit.lambda_.sum(axis=0), [50, 60], rtol=0.01)
+        assert np.isfinite(fit.bound().elbo)
+        fit.run_pass()
+
+
+def test_of_words_called_alike_the_first_is_meant():
+    names = ["a", "b", "c", "a"]
+    counts = np.array([[3, 1, 0, 0], [0, 0, 3, 0]] * 10)
+    play(counts, vocabulary=names, n_topics=2, seed_words=[["a"]])  # the last does not occur
+    lambda_ = np.array([[9, 0.1], [9, 0.1], [0.1, 9], [0.1, 9]], np.float32)
+    fit = play(
+        counts, vocabulary=names, n_topics=2, inference="cvb0",
+        start_from=GivenTopics(lambda_, names, "mine"),
+    )  # fmt: skip
+    topics = played_to_the_fold(fit)
+    assert topics[0, 0] > topics[0, 1] and topics[3, 0] > topics[3, 1]
+
+
 @pytest.mark.parametrize("inference", ["vb", "anneal"])
 def test_seed_words_decide_which_topic_is_which(inference):
     counts, planted = naive.simulate(150, 40, 4, 40, seed=5)

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from esvi_shm.config import FitConfig
-from esvi_shm.corpus.corpus import Corpus
+from esvi_shm.corpus.corpus import Corpus, numbers_of
 from esvi_shm.corpus.held import AnyCorpus
 from esvi_shm.errors import ParameterError
 from esvi_shm.families.lda.schedule import Schedule
@@ -32,11 +32,11 @@ def check(config: FitConfig) -> None:
             rule = f"must be a model of at most {config.n_topics} topics"
             raise ParameterError("start_from", rule, n_given)
         if config.seed_words:
-            rule = "cannot be given together with start_from"
-            raise ParameterError("seed_words", rule, len(config.seed_words))
+            rule = "cannot be given together with %s"
+            raise ParameterError("seed_words", rule, config.seed_words[0], "start_from")
         if n_given == config.n_topics and config.restarts > 1:
-            rule = "must be 1 where start_from gives all topics: all starts would be the same"
-            raise ParameterError("restarts", rule, config.restarts)
+            rule = "must be 1 where %s gives all topics: all starts would be the same"
+            raise ParameterError("restarts", rule, config.restarts, "start_from")
     if len(config.seed_words) > config.n_topics:
         rule = f"must be for at most {config.n_topics} topics (one a line)"
         raise ParameterError("seed_words", rule, len(config.seed_words))
@@ -125,7 +125,8 @@ def _model_topics_into(
         if cvb0:
             rows /= pi
         else:
-            expected_rows(rows, pi)
+            # Beside topics that are not given a word's share of each is to be what it is.
+            expected_rows(rows, pi, n_given == config.n_topics)
         here = row_of_word[words] >= 0
         topics[row_of_word[words][here], :n_given] = rows[here]
     return list(range(n_given))
@@ -134,13 +135,13 @@ def _model_topics_into(
 def _numbers_in_model(config: FitConfig, corpus: AnyCorpus) -> np.ndarray:
     """The model's number of each word of the corpus, int64 (V,); -1 where it has none."""
     assert config.start_from is not None
-    number_of = {word: i for i, word in enumerate(config.start_from.words)}
+    number_of = numbers_of(config.start_from.words)
     return np.array([number_of.get(corpus.word(v), -1) for v in range(corpus.n_words)], np.int64)
 
 
 def _seed_numbers(config: FitConfig, vocabulary: Sequence[str]) -> dict[int, np.ndarray]:
     """The numbers of the seed words of each topic that has some; -1 for an unknown one."""
-    number_of = {word: v for v, word in enumerate(vocabulary)}
+    number_of = numbers_of(vocabulary)
     return {
         k: np.unique([number_of.get(word, -1) for word in words])
         for k, words in enumerate(config.seed_words)

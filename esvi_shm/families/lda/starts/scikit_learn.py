@@ -46,13 +46,21 @@ def expected_topics_into(
     for first in range(0, len(row_of_word), 4096):
         rows = row_of_word[first : first + 4096]
         expected = topics[rows[rows >= 0]]
-        expected_rows(expected, pi)
+        expected_rows(expected, pi, False)
         topics[rows[rows >= 0]] = expected
 
 
 @kernel
-def expected_rows(topics, pi):
-    """topics_vk = exp(digamma(topics_vk) - digamma(pi_k)), in place."""
+def expected_rows(topics, pi, relative):
+    """topics_vk = exp(digamma(topics_vk) - digamma(pi_k)), in place.
+
+    `relative`: over the row's largest. A word that is at a small prior in all topics would else be
+    0 in all of them to float32.
+    """
     for v in range(topics.shape[0]):
+        largest = -np.inf if relative else 0.0
+        for k in range(topics.shape[1] if relative else 0):
+            largest = max(largest, digamma(np.float64(topics[v, k])) - digamma(pi[k]))
         for k in range(topics.shape[1]):
-            topics[v, k] = np.exp(digamma(np.float64(topics[v, k])) - digamma(pi[k]))
+            log_topic = digamma(np.float64(topics[v, k])) - digamma(pi[k])
+            topics[v, k] = np.exp(log_topic - largest)
