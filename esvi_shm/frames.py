@@ -36,8 +36,10 @@ def matrix_of(frame: Any) -> Any:
     >>> matrix_of(pandas.DataFrame({"sea": [1, 2], "hill": [0.5, 0]})).tolist()
     [[1.0, 0.5], [2.0, 0.0]]
     """
-    if len(frame.columns) and hasattr(frame, "sparse"):
-        return frame.sparse.to_coo()  # pandas has it only where all columns are sparse
+    if len(frame.columns) and hasattr(frame, "sparse"):  # pandas has it where all columns are
+        if all(kind.fill_value == 0 for kind in frame.dtypes):
+            return frame.sparse.to_coo()
+        frame = frame.sparse.to_dense()
     matrix = frame.to_numpy()
     if matrix.dtype.kind in "biuf":
         return matrix

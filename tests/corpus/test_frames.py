@@ -30,6 +30,12 @@ def test_columns_of_any_types_of_numbers_are_taken():
     np.testing.assert_array_equal(as_points(mixed).values, DENSE)
 
 
+@pytest.mark.parametrize("fill", [np.nan, 1.0, 0.0])
+def test_a_sparse_frame_may_be_filled_with_anything(fill):
+    frame = pd.DataFrame(DENSE, dtype=float).astype(pd.SparseDtype(float, fill))
+    assert as_corpus(frame).digest() == as_corpus(pd.DataFrame(DENSE)).digest()
+
+
 def test_points_of_a_sparse_frame_stay_sparse_and_one_of_text_names_its_column():
     frame = pd.DataFrame.sparse.from_spmatrix(scipy.sparse.csr_matrix(DENSE))
     points = as_points(frame)
