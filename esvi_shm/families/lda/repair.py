@@ -187,12 +187,14 @@ class Repairer:
             kept[:] = array
         p = self.worker.worker
         self.shared["kept_entropy"][p] = self.shared["entropy"][p]
+        self.kept_active = self.worker.active_state()
 
     def _restore(self) -> None:
         for kept, array in zip(self.kept, self.worker.phi, strict=True):
             array[:] = kept
         p = self.worker.worker
         self.shared["entropy"][p] = self.shared["kept_entropy"][p]
+        self.worker.go_on_from(self.kept_active)
 
     def _liken(self) -> None:
         worker, shared = self.worker, self.shared

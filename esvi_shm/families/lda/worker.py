@@ -1,5 +1,6 @@
 """LDA's part in one worker process: visits, and what all workers do on command."""
 
+import copy
 import importlib
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import product
@@ -277,10 +278,31 @@ class Worker:
             )
 
     def _unfold(self) -> None:
-        # As before the first pass: this may be another start, after passes of the one before.
         self._take_priors()
-        self.switch.start()
+        self._begin_afresh()
         self._set_uniform(given=True)
+
+    def _begin_afresh(self) -> None:
+        """As before the first pass: this may be another start, after passes of the one before."""
+        self.switch.start()
+        for array in self._of_active():
+            array[...] = 0
+
+    def _of_active(self) -> list[np.ndarray]:
+        """What this worker tells of its visits over active sets."""
+        names = ("active_visits", "cvb0_left_out")
+        return [self.shared[n][self.worker :][:1] for n in names if n in self.shared]
+
+    def active_state(self) -> tuple[Switch, list[np.ndarray]]:
+        """Where the visits over active sets stand, for `go_on_from`."""
+        return copy.copy(self.switch), [array.copy() for array in self._of_active()]
+
+    def go_on_from(self, state: tuple[Switch, list[np.ndarray]]) -> None:
+        """Put back where they stood."""
+        switch, told = state
+        self.switch = copy.copy(switch)
+        for array, before in zip(self._of_active(), told, strict=True):
+            array[...] = before
 
     def _unfold_again(self) -> None:
         self.rule = self.rule._replace(noise=0.0)
@@ -303,7 +325,7 @@ class Worker:
         self._sweep(last=True)
 
     def _random_phi(self) -> None:
-        self.switch.start()  # as in `_unfold`
+        self._begin_afresh()
         of_cells = self.storage.set_random(
             self.shard,
             self.phi,

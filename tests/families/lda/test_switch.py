@@ -50,8 +50,32 @@ def test_another_start_knows_nothing_of_the_one_before(start):
     found = fit.workers[0].switch
     before = found.is_on, found._look_after, found._pause
     found.is_on, found._look_after, found._pause = True, 25, 20
+    told = [fit.shared["active_visits"], fit.shared["cvb0_left_out"]]
+    for array in told:
+        array[:] = 7
     fit._play(fit.layout.model.start(fit.held, fit.corpus_arrays, fit.shared))
     assert (found.is_on, found._look_after, found._pause) == before
+    assert not any(array.any() for array in told)
+
+
+def test_a_repair_that_is_put_back_leaves_no_trace():
+    fit = play(simulated(n_documents=30), **CHOOSING, alpha=0.01, repair_after=(30,))
+    worker = fit.workers[0]
+
+    def state():
+        told = fit.shared["active_visits"].tolist(), fit.shared["cvb0_left_out"].tolist()
+        return str((vars(worker.switch), told))
+
+    for _ in range(schedule.DENSE_PASSES + 1):
+        fit.run_pass()
+    before = state()
+    worker.command("keep")
+    for _ in range(2):
+        fit.run_pass()
+        worker.switch.is_on = False
+        assert state() != before
+        worker.command("restore")
+        assert state() == before
 
 
 def test_where_documents_live_in_many_topics_none_are_tried():
