@@ -173,7 +173,7 @@ def check_out(folder: str | None, save_every: int | None) -> None:
 
     if save_every is not None:
         if folder is None:
-            raise ParameterError("save_every", "must come with out", save_every)
+            raise ParameterError("save_every", "must come with %s", save_every, "out")
         if save_every < 1:
             raise ParameterError("save_every", "must be at least 1", save_every)
     if folder is not None:
@@ -354,15 +354,18 @@ def check_output(
 
 
 def _option(parameter: str, parameters: Mapping[str, str]) -> str:
-    """The option that sets a parameter, where `parameters` says for each option what it sets."""
-    options = {of: option for option, of in parameters.items()}
-    return "--" + options.get(parameter, parameter).replace("_", "-")
+    """The option that sets a parameter, where `parameters` says for each option what it sets.
+
+    An argument without a name is written in capitals there, as --help has it.
+    """
+    option = {of: option for option, of in parameters.items()}.get(parameter, parameter)
+    return option if option.isupper() else "--" + option.replace("_", "-")
 
 
 def _as_options(error: EsviError, parameters: Mapping[str, str]) -> str:
     """The message, with a parameter called by the option that sets it."""
     if isinstance(error, ParameterError):
-        return str(error.renamed(_option(error.name, parameters)))
+        return str(error.renamed(lambda name: _option(name, parameters)))
     return str(error)
 
 

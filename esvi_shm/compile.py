@@ -9,6 +9,7 @@ again and again with the same ones.
 """
 
 import contextlib
+import logging
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -75,6 +76,10 @@ def _cached_here() -> Iterator[None]:
             setattr(numba.config, name, value)
 
 
+#: What people are told then.
+COMPILING = "compiling kernels (once for each kind of fit; the first takes a minute or so)"
+
+
 class _First(event.Listener):
     """Calls `tell` at the first kernel that is compiled."""
 
@@ -95,6 +100,11 @@ def when_compiling(tell: Callable[[], None]) -> Iterator[None]:
     """Call `tell` once inside, when a kernel must be compiled because no cache has it."""
     with event.install_listener("numba:compile", _First(tell)):
         yield
+
+
+def compiling_is_told(log: logging.Logger) -> contextlib.AbstractContextManager[None]:
+    """Log, inside, that kernels are compiled, if they are."""
+    return when_compiling(lambda: log.info(COMPILING))
 
 
 def kernel(

@@ -108,7 +108,8 @@ def prior_vector(name: str, value: Prior, length: int) -> np.ndarray:
     if vector.ndim == 0:
         return np.broadcast_to(vector, (length,))
     if vector.shape != (length,):
-        raise ParameterError(name, f"must be a number or have {length} values", vector.shape)
+        got = len(vector) if vector.ndim == 1 else vector
+        raise ParameterError(name, f"must be a number or have {length} values", got)
     return np.ascontiguousarray(vector)
 
 

@@ -15,13 +15,13 @@ from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
 
 from esvi_shm import metrics, store
-from esvi_shm.compile import when_compiling
+from esvi_shm.compile import compiling_is_told
 from esvi_shm.config import FitConfig, GivenTopics
 from esvi_shm.corpus.corpus import as_corpus
 from esvi_shm.errors import ParameterError
 from esvi_shm.metrics.holdout import set_aside
 from esvi_shm.model import FittedModel
-from esvi_shm.parameters import Topic
+from esvi_shm.parameters import Topic, iterate_topics
 from esvi_shm.runtime import engine
 
 _log = logging.getLogger(__name__)
@@ -45,12 +45,6 @@ def _given_topics(given: Any) -> GivenTopics | None:
     return None
 
 
-def compiling_is_told() -> contextlib.AbstractContextManager[None]:
-    """Log, inside, that kernels are compiled, if they are."""
-    text = "compiling kernels (once for each kind of fit; the first takes a minute or so)"
-    return when_compiling(lambda: _log.info(text))
-
-
 @contextlib.contextmanager
 def own_names(parameters: Mapping[str, str]) -> Iterator[None]:
     """Errors call a parameter as the estimator does.
@@ -64,7 +58,7 @@ def own_names(parameters: Mapping[str, str]) -> Iterator[None]:
         yield
     except ParameterError as error:
         here = {there: name for name, there in parameters.items()}
-        raise error.renamed(here.get(error.name, error.name)) from None
+        raise error.renamed(lambda name: here.get(name, name)) from None
 
 
 def seed_of(random_state: Any) -> Any:
@@ -293,7 +287,7 @@ class LDA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
         WorkerError
             If a worker died.
         """
-        with own_names(_PARAMETERS), compiling_is_told():
+        with own_names(_PARAMETERS), compiling_is_told(_log):
             config = self._config()
             engine.check(config, self.holdout is not None)
             corpus, judge, documents = as_corpus(X), None, None
@@ -393,7 +387,8 @@ class LDA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
         check_is_fitted(self)
         model = self.model_
         lambda_, corpus = model.lambda_, model.aligned(X).corpus
-        gamma = metrics.infer_gamma(lambda_, model.alpha, corpus, n_workers=self.n_workers)
+        with compiling_is_told(_log):
+            gamma = metrics.infer_gamma(lambda_, model.alpha, corpus, n_workers=self.n_workers)
         return metrics.held_out_bound(lambda_, model.alpha, model.eta, corpus, gamma)
 
     @property
@@ -407,10 +402,18 @@ class LDA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
         tags.input_tags.string = True
         return tags
 
-    def topics(self, n: int = 10) -> list[Topic]:
-        """The `n` most probable words of each topic."""
+    def topics(self, n: int = 10, words: Sequence[str] | None = None) -> list[Topic]:
+        """The `n` most probable words of each topic.
+
+        `words` names the columns of a matrix that had no names, as those of a vectorizer have.
+        """
         check_is_fitted(self)
-        return self.model_.topics(n)
+        if words is None:
+            return self.model_.topics(n)
+        if len(words) != self.n_features_in_:
+            rule = f"must be a name for each of the {self.n_features_in_} columns"
+            raise ParameterError("words", rule, len(words))
+        return list(iterate_topics(self.model_.parameters, words, n))
 
     def save(self, folder: str) -> None:
         """Write the model directory, which ``esvi_shm.load`` reads."""

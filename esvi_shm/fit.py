@@ -362,9 +362,12 @@ def _print_results(model: "FittedModel", n_words: int) -> None:
             f"{alpha.max():.3g}), eta {summary['eta_mean']:.4g}"
         )
     if summary["holdout"] is not None:
+        last, least = model.history[-1], min(model.history, key=lambda record: record.perplexity)
+        lower = f"; {least.perplexity:.2f} after {least.passes:g} passes"
         print(
-            f"held-out perplexity {model.history[-1].perplexity:.2f} "
-            f"({summary['holdout']['n_documents']:,} documents)"
+            f"held-out perplexity {last.perplexity:.2f} "
+            f"({summary['holdout']['n_documents']:,} documents"
+            f"{lower if least.perplexity < 0.999 * last.perplexity else ''})"
         )
 
 

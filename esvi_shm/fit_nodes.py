@@ -69,7 +69,7 @@ def joined(given: argparse.Namespace, config: "FitConfig") -> Iterator["Peers | 
     if given.transport is None:
         for name, default in OPTIONS.items():
             if getattr(given, name) != default:
-                raise ParameterError(name, "must come with transport", getattr(given, name))
+                raise ParameterError(name, "must come with %s", getattr(given, name), "transport")
         yield None
         return
     from esvi_shm import families, transports

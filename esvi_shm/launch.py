@@ -26,7 +26,7 @@ from collections.abc import Iterator
 from typing import IO, Any
 
 from esvi_shm import command
-from esvi_shm.errors import EsviError, ParameterError
+from esvi_shm.errors import EsviError, InputError, ParameterError
 from esvi_shm.runtime.signals import ASKING_TO_STOP
 
 #: What holds the commands.
@@ -170,7 +170,7 @@ def _run(given: argparse.Namespace) -> None:
         raise ParameterError("nodes", f"must be from 1 to {MOST_NODES}", given.nodes)
     line = given.command[1:] if given.command[:1] == ["--"] else given.command
     if not line:
-        raise ParameterError("command", "must follow, as in: --nodes 3 -- fit corpus.mtx", line)
+        raise InputError("a command must follow, as in: --nodes 3 -- fit corpus.mtx")
     nodes = ",".join(_addresses(given.nodes))
     with _key_file() as key:
         joined = ["--transport", "tcp", "--nodes", nodes, "--key-file", key]

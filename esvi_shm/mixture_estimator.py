@@ -1,20 +1,23 @@
 """scikit-learn's idiom for mixtures: `BayesianGaussianMixture`'s names where they exist."""
 
+import logging
 from typing import Any
 
 import numpy as np
 from sklearn.base import BaseEstimator, ClusterMixin
 from sklearn.utils.validation import check_is_fitted
 
+from esvi_shm.compile import compiling_is_told
 from esvi_shm.config import FitConfig, choose
 from esvi_shm.errors import ParameterError
-from esvi_shm.estimators import compiling_is_told, own_names, seed_of
+from esvi_shm.estimators import own_names, seed_of
 from esvi_shm.mixture import FittedMixture
 from esvi_shm.mixture_holdout import set_aside
 from esvi_shm.mixture_options import MixtureOptions
 from esvi_shm.points import as_points
 from esvi_shm.runtime import engine
 
+_log = logging.getLogger(__name__)
 #: Name here: name in FitConfig or MixtureOptions. Names that are the same are not listed.
 _PARAMETERS = {
     "n_components": "n_topics",
@@ -163,7 +166,7 @@ class Mixture(ClusterMixin, BaseEstimator):
 
         Raises InputError for bad points or parameters.
         """
-        with own_names(_PARAMETERS), compiling_is_told():
+        with own_names(_PARAMETERS), compiling_is_told(_log):
             config = self._config()
             engine.check(config, self.holdout is not None)
             points, every, judge = as_points(X), None, None

@@ -15,7 +15,7 @@ from typing import Any, TextIO
 
 from tqdm import tqdm
 
-from esvi_shm.compile import when_compiling
+from esvi_shm.compile import COMPILING, when_compiling
 from esvi_shm.errors import ParameterError
 from esvi_shm.runtime import memory
 from esvi_shm.runtime.layout import Layout
@@ -159,7 +159,7 @@ class Progress(Observer):
     def _compiling(self) -> None:
         self.has_compiled = True
         self.log("stage", name="compiling")
-        self.say("compiling kernels (once for each kind of fit; the first takes a minute or so)")
+        self.say(COMPILING)
 
     def __enter__(self) -> "Progress":
         # Wherever it is needed first: a reader has kernels too.

@@ -65,6 +65,7 @@ _PARAMETERS = {
     "pairs": "n_pairs",
     "topics": "n_topics",
     "workers": "n_workers",
+    "OUT": "out",
 }
 
 

@@ -67,6 +67,24 @@ def test_token_lists_and_topics_and_save(tmp_path):
     np.testing.assert_array_equal(lda.fit_transform([["a"], ["b"]]), [[1.0], [1.0]])
 
 
+def test_columns_may_have_their_names_later():
+    """As behind a vectorizer, whose matrix has none."""
+    lda = LDA(**QUICK, random_state=0).fit(MATRIX)
+    names = [f"name{v}" for v in range(MATRIX.shape[1])]
+    for plain, named in zip(lda.topics(4), lda.topics(4, words=names), strict=True):
+        assert named.words == tuple(f"name{word[1:]}" for word in plain.words)
+        assert named.weights == plain.weights
+    with pytest.raises(ParameterError, match=rf"words must be a name for each of the {len(names)}"):
+        lda.topics(4, words=names[1:])
+
+
+def test_words_called_alike_are_told(caplog):
+    names = ["twin", *(f"w{v}" for v in range(1, MATRIX.shape[1] - 1)), "twin"]
+    LDA(**QUICK).fit(Corpus.from_sparse(MATRIX, names))
+    told = [r.getMessage() for r in caplog.records if "called like" in r.getMessage()]
+    assert len(told) == 1 and "1 words are called like one before them" in told[0]
+
+
 def test_a_path_is_read(tmp_path):
     path = tmp_path / "documents.txt"
     path.write_text("tea milk\ntea\n")

@@ -252,8 +252,8 @@ def test_a_node_that_is_killed_is_named_by_the_others(long_fit, tmp_path):
 @pytest.mark.parametrize(
     ("arguments", "told"),
     [
-        (("--rank", "1"), "--rank must come with transport, got 1"),
-        (("--corpus-part",), "--corpus-part must come with transport"),
+        (("--rank", "1"), "--rank must come with --transport, got 1"),
+        (("--corpus-part",), "--corpus-part must come with --transport"),
         (
             ("--transport", "tcp", "--corpus-part", "--holdout", "0.1"),
             "--holdout must be a file with corpus_part, got '0.1'",

@@ -91,8 +91,8 @@ def test_decisions_and_what_has_no_effect_are_one_line_each_on_standard_error(tm
             ["--alpha", "x"],
             "--alpha must be a number, numbers with commas between, a .npy file, or ",
         ),
-        (["--alpha", "0.1,0.2"], "--alpha must be a number or have 50 values, got (2,)"),
-        (["--eta", "0.1,0.2"], "--eta must be a number or have 40 values, got (2,)"),
+        (["--alpha", "0.1,0.2"], "--alpha must be a number or have 50 values, got 2"),
+        (["--eta", "0.1,0.2"], "--eta must be a number or have 40 values, got 2"),
         (["--alpha", "0.1,-1", "--topics", "2"], "--alpha must lie between 1e-6 and 1e6, got -1.0"),
         (["--alpha", "nowhere.npy"], "--alpha must be a .npy file of numbers"),
         (["--learn-priors", "x"], "--learn-priors must be one of alpha, both, eta, none, got 'x'"),
@@ -100,10 +100,10 @@ def test_decisions_and_what_has_no_effect_are_one_line_each_on_standard_error(tm
             ["--learn-priors", "x", "--eta", "auto"],
             "--learn-priors must be one of alpha, both, eta",
         ),
-        (["--symmetric-alpha"], "--learn-priors must be alpha or both with symmetric_alpha"),
+        (["--symmetric-alpha"], "--learn-priors must be alpha or both with --symmetric-alpha"),
         (
             ["--inference", "cvb0", "--alpha", "auto"],
-            "--learn-priors must come with holdout under cvb0, got 'alpha'",
+            "--learn-priors must come with --holdout under cvb0, got 'alpha'",
         ),
         (["--alpha", "nan"], "--alpha must be greater than 0, got nan"),
         (["--max-time", "0"], "--max-time must be greater than 0, got 0.0"),
@@ -142,7 +142,7 @@ def test_decisions_and_what_has_no_effect_are_one_line_each_on_standard_error(tm
         (["--holdout", "0.001"], "--holdout must set aside some and not all of 60 documents"),
         (["--holdout", "nowhere.txt"], "nowhere.txt"),
         (["--patience", "0", "--holdout", "0.5"], "--patience must be at least 1, got 0"),
-        (["--patience", "2"], "--patience must come with holdout, got 2"),
+        (["--patience", "2"], "--patience must come with --holdout, got 2"),
         (["--deterministic", "--route", "random"], "--route must be lap or ring"),
         (["--stop-words", "english"], "--stop-words"),
         (["--min-df", "2"], "--min-df"),
@@ -258,7 +258,7 @@ def test_priors_from_the_shell(tmp_path, capsys, threads):
 @pytest.mark.parametrize(
     "options, told",
     [
-        (["--save-every", "5"], "--save-every must come with out, got 5"),
+        (["--save-every", "5"], "--save-every must come with --out, got 5"),
         (["--save-every", "0", "--out", "model"], "--save-every must be at least 1, got 0"),
     ],
 )

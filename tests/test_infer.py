@@ -120,6 +120,7 @@ def test_bad_models_and_corpora(model, new, tmp_path, capsys):
         ((tmp_path / "gone", new), "gone: not a model"),
         ((model, tmp_path / "gone.txt"), "gone.txt: there is no such file"),
         ((model, empty), "empty.txt: a text must have words"),
+        ((model, model), f"{model}: must be a corpus, and is a model that a fit has saved"),
     ):
         assert infer.main([*map(str, given), "--out", str(tmp_path / "t.npy"), "--quiet"]) == 2
         assert says in capsys.readouterr().err

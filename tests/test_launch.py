@@ -83,7 +83,7 @@ def test_signals_are_passed_on(tmp_path, nothing_of_it_left, number):
     [
         (["--nodes", "0", "--", "fit"], "--nodes must be from 1 to 64, got 0"),
         (["--nodes", "65", "--", "fit"], "--nodes must be from 1 to 64, got 65"),
-        (["--nodes", "2", "--"], "--command must follow"),
+        (["--nodes", "2", "--"], "error: a command must follow"),
     ],
 )
 def test_bad_input_is_one_line(arguments, message):

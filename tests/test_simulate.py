@@ -108,9 +108,9 @@ def test_bad_options(arguments, says, tmp_path, capsys):
 def test_bad_places(tmp_path, monkeypatch, capsys):
     (tmp_path / "text.npz").write_text("mine")
     for path, says in (
-        (tmp_path / "x.mtx", "--out must end with .npz, or be called docword.X.txt"),
-        (tmp_path / "gone" / "x.npz", "--out must be a file in a folder that exists"),
-        (tmp_path / "text.npz", "--out must be a new file, or one that begins with PK"),
+        (tmp_path / "x.mtx", "OUT must end with .npz, or be called docword.X.txt"),
+        (tmp_path / "gone" / "x.npz", "OUT must be a file in a folder that exists"),
+        (tmp_path / "text.npz", "OUT must be a new file, or one that begins with PK"),
     ):
         assert run(path, *OWN) == 2
         assert says in capsys.readouterr().err

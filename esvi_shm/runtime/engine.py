@@ -77,9 +77,9 @@ def check(config: FitConfig, has_judge: bool = False) -> None:
         check_scratch(config.scratch)
     if config.patience is not None:
         if not has_judge:
-            raise ParameterError("patience", "must come with holdout", config.patience)
+            raise ParameterError("patience", "must come with %s", config.patience, "holdout")
         if not config.evaluate_every:
-            raise ParameterError("evaluate_every", "must be at least 1 with patience", 0)
+            raise ParameterError("evaluate_every", "must be at least 1 with %s", 0, "patience")
 
 
 def plan(

@@ -100,9 +100,13 @@ def _told(path: Path, read: Callable[[], T]) -> T:
         return read()
     except _DAMAGED as error:
         rule = "must be a sparse matrix saved by scipy.sparse.save_npz"
+        if "allow_pickle" in str(error):  # numpy's advice is for those who trust the file
+            raise CorpusError(
+                path, f"{rule}, but is no such file, or has pickled objects"
+            ) from None
         raise CorpusError(path, f"{rule}, but: {error}") from None
     except MemoryError as error:
         # numpy allocates what the header of an array says before it reads the array.
         raise CorpusError(path, f"says that it holds more than there is memory: {error}") from None
-    except (TypeError, AttributeError, IndexError) as error:
-        raise CorpusError(path, f"holds no sparse matrix: {error}") from None
+    except (TypeError, AttributeError, IndexError):
+        raise CorpusError(path, "holds no sparse matrix (see scipy.sparse.save_npz)") from None

@@ -25,6 +25,8 @@ if TYPE_CHECKING:
     from esvi_shm.corpus.range import Range, Share
 
 FORMAT = "text"
+#: Files of a model directory, whose vocabulary would else be the one document of a folder.
+OF_A_MODEL = ("manifest.json", "summary.json", "vocabulary.txt")
 OPTIONS = frozenset({"vocabulary", "min_df", "max_df", "stop_words", "max_vocabulary"})
 
 _log = logging.getLogger(__name__)
@@ -199,6 +201,8 @@ def _tell_of_folders_in(path: Path) -> None:
 
 
 def _folder(path: Path, progress: Progress | None) -> Iterator[str]:
+    if all((path / name).is_file() for name in OF_A_MODEL):
+        raise CorpusError(path, "must be a corpus, and is a model that a fit has saved")
     files = sorted(p for p in path.iterdir() if _files.has_suffix(p, ".txt") and p.is_file())
     if not files:
         raise CorpusError(path, "the folder must have .txt files, has none")

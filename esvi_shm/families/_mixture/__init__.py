@@ -123,12 +123,12 @@ class Mixture:
             choose("storage", config.storage, ("full", "topk"))
         if config.topk is not None:
             if config.storage == "full":
-                raise ParameterError("topk", "has no meaning with storage full", config.topk)
+                raise ParameterError("topk", "has no meaning with %s full", config.topk, "storage")
             if config.topk > config.n_topics:
                 rule = f"must be at most the number of components, {config.n_topics}"
                 raise ParameterError("topk", rule, config.topk)
         if config.dense_passes is not None and kept_of(config) is None:
-            raise ParameterError("dense_passes", "must come with topk", config.dense_passes)
+            raise ParameterError("dense_passes", "must come with %s", config.dense_passes, "topk")
         if options.strict and kept_of(config) is not None:
             raise ParameterError("storage", "must be full where strict is asked for", "topk")
         if options.strict and config.n_blocks and config.n_topics < 2 * config.n_blocks:

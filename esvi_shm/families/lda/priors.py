@@ -138,16 +138,16 @@ def check(config: FitConfig, has_judge: bool) -> None:
     learned = config.learn_priors
     if config.symmetric_alpha:
         if learned not in ("alpha", "both"):
-            raise ParameterError(
-                "learn_priors", "must be alpha or both with symmetric_alpha", learned
-            )
+            rule = "must be alpha or both with %s"
+            raise ParameterError("learn_priors", rule, learned, "symmetric_alpha")
         if np.ndim(config.alpha):
-            raise ParameterError("alpha", "must be one number with symmetric_alpha", config.alpha)
+            rule = "must be one number with %s"
+            raise ParameterError("alpha", rule, config.alpha, "symmetric_alpha")
     if learned in ("eta", "both") and np.ndim(config.eta):
         raise ParameterError("eta", "must be one number to be learned", config.eta)
     if learned != "none" and config.inference == "cvb0" and not has_judge:
         # Only held-out text tells how soft its counts are.
-        raise ParameterError("learn_priors", "must come with holdout under cvb0", learned)
+        raise ParameterError("learn_priors", "must come with %s under cvb0", learned, "holdout")
 
 
 def next_time(n_passes: int, settled: int, last: int) -> int:
