@@ -74,5 +74,6 @@ def test_cvb0_learns_by_its_judge(threaded_fit):
     assert (ended.result.learned.alpha == 0.1).all() and (ended.result.learned.eta == 0.05).all()
     ended.assert_consistent()
     ended = threaded_fit(judge=lambda rows, words, alpha: -alpha.sum(), **options)
-    assert ended.result.learned.alpha.sum() > 0.35
+    alpha = ended.result.learned.alpha
+    assert (alpha == alpha[0]).all() and alpha[0] > 0.2  # as a whole: the soft counts say nothing
     ended.assert_consistent()

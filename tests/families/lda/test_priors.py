@@ -97,7 +97,7 @@ def test_the_bound_never_falls_and_the_sums_hold(storage, case, learn, symmetric
             assert worker.rule.eta_total == pytest.approx(new_eta.sum())
 
 
-def climb(value, target, *start):
+def climb(value, target, *start, **more):
     """Where `priors.climb` ends, and all that it tried."""
     tried = []
 
@@ -106,7 +106,7 @@ def climb(value, target, *start):
         yield "a command"
         return value(prior), target(prior)
 
-    script = priors.climb(measure, np.array(start))
+    script = priors.climb(measure, np.array(start), **more)
     while True:
         try:
             assert next(script) == "a command"
@@ -131,6 +131,24 @@ def test_a_climb_lengthens_steps_that_pay_and_shortens_others():
     # And where no step pays, nothing moves.
     end, tried = climb(lambda x: 1.0, lambda x: 2 * x, 0.7)
     assert end[0] == 0.7 and len(tried) > 2
+
+
+def test_a_climb_goes_on_for_what_is_worth_it():
+    values = {0.5: -998.0, 0.125: -997.9, 0.25: -997.95}
+    known, steps = (-1000.0, np.array([0.5])), {"least_stride": 1.0}
+    end, tried = climb(
+        lambda x: values.get(round(x[0], 3), -2e3), lambda x: 0.5 * x, 1.0, known=known, **steps
+    )
+    assert end[0] == 0.125 and tried[:2].ravel().tolist() == [0.5, 0.125]  # the start is known
+    end, tried = climb(
+        lambda x: values.get(round(x[0], 3), -2e3),
+        lambda x: 0.5 * x,
+        1.0,
+        known=known,
+        worth=1e-3,
+        **steps,
+    )
+    assert end[0] == 0.5 and tried.ravel().tolist() == [0.5, 0.125]
 
 
 @storages
@@ -309,10 +327,10 @@ def test_under_vb_the_bound_decides_though_there_is_a_judge():
 
 def test_when_priors_are_learned():
     def times(**options):
-        config = FitConfig(n_topics=2, n_passes=100, **options)
+        config = FitConfig(**{"n_topics": 2, "n_passes": 100, **options})
         model = Model(config, play(np.ones((2, 2)), n_topics=2).sizes)
         n, found = 0, []
-        while (n := model.next_rest(n)) is not None and n <= 100:
+        while (n := model.next_rest(n)) is not None and n <= config.n_passes:
             found.append(n)
         return found
 
@@ -320,6 +338,7 @@ def test_when_priors_are_learned():
     assert times(learn_priors="eta") == [77, 84, 91, 98]
     assert times(learn_priors="eta", inference="vb") == list(range(10, 101, 10))
     assert times(learn_priors="eta", inference="cvb0") == [77, 84, 91, 98]
+    assert times(learn_priors="alpha", inference="cvb0", n_passes=30) == [27, 29]
     rules = {"cvb0_passes": 50, "temper_passes": 0}
     assert times(learn_priors="eta", **rules) == [60, 70, 80, 90, 100]
     assert times(refold_after=(3, 55)) == [3, 55]
@@ -360,7 +379,7 @@ def test_auto_begins_with_the_default_and_learns():
             {"learn_priors": "alpha", "symmetric_alpha": True, "alpha": np.ones(3)},
             "alpha must be one number with symmetric_alpha",
         ),
-        ({"alpha": np.ones(4)}, r"alpha must be a number or have 3 values, got \(4,\)"),
+        ({"alpha": np.ones(4)}, r"alpha must be a number or have 3 values, got 4"),
         ({"learn_priors": "alpha", "inference": "cvb0"}, "learn_priors must come with holdout un"),
     ],
 )
