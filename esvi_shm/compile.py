@@ -27,6 +27,8 @@ if numba.config.DISABLE_JIT:
     # Interpreted, a kernel that reads and writes shared memory atomically cannot work at all.
     raise InputError("NUMBA_DISABLE_JIT is set, but kernels must be compiled: unset it")
 
+#: What people are told when a kernel must be compiled.
+COMPILING = "compiling kernels (once for each kind of fit; the first takes a minute or so)"
 #: No inf/NaN assumptions: only what lets sums be reordered and multiply-adds be fused.
 FASTMATH = {"reassoc", "contract", "arcp", "nsz"}
 
@@ -74,10 +76,6 @@ def _cached_here() -> Iterator[None]:
     finally:
         for name, value in before.items():
             setattr(numba.config, name, value)
-
-
-#: What people are told then.
-COMPILING = "compiling kernels (once for each kind of fit; the first takes a minute or so)"
 
 
 class _First(event.Listener):

@@ -88,7 +88,7 @@ class PeerError(EsviError):
 
 
 class BoundError(EsviError):
-    """The bound of a fit is no number; nothing is saved of it."""
+    """The bound of a fit is no number; what was saved on the way stays."""
 
 
 class Interrupted(EsviError):

@@ -328,7 +328,8 @@ class LDA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
             For a bad parameter or corpus.
         """
         check_is_fitted(self)
-        return self.model_.transform(X, self.n_workers)
+        with compiling_is_told(_log):
+            return self.model_.transform(X, self.n_workers)
 
     def score(self, X: Any, y: Any = None) -> float:
         """The evidence lower bound L of documents, in nats, as by scikit-learn's `score`.

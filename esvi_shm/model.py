@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from esvi_shm.compile import compiling_is_told
 from esvi_shm.config import GivenTopics
 from esvi_shm.corpus.corpus import Corpus, as_corpus
 from esvi_shm.errors import CorpusError, ParameterError
@@ -223,11 +222,10 @@ class FittedModel:
                 documents.name, n_unknown, documents.n_documents,
             )  # fmt: skip
         last_inference, power = self._last_rule()
-        with compiling_is_told(_log):
-            topics = self._prepared(
-                inference or last_inference, power if inference in (None, last_inference) else 1.0
-            )
-            return metrics.mean_of(topics.infer_gamma(documents, steps, tol, n_workers))
+        topics = self._prepared(
+            inference or last_inference, power if inference in (None, last_inference) else 1.0
+        )
+        return metrics.mean_of(topics.infer_gamma(documents, steps, tol, n_workers))
 
     def _prepared(self, inference: str, power: float) -> "PreparedTopics":
         """The topics for inference, those of the last call if they are the same."""

@@ -1,11 +1,13 @@
 """scikit-learn's idiom: parameters stored, attributes fitted, the same fit underneath."""
 
+import logging
 import pickle
 from pathlib import Path
 
 import numpy as np
 import pytest
 import scipy.sparse
+from numba.core import event
 from scipy.special import digamma
 from sklearn.base import clone
 from sklearn.decomposition import LatentDirichletAllocation
@@ -15,7 +17,7 @@ from sklearn.model_selection import GridSearchCV
 from sklearn.pipeline import make_pipeline
 
 import esvi_shm
-from esvi_shm import LDA
+from esvi_shm import LDA, metrics
 from esvi_shm.config import FitConfig
 from esvi_shm.corpus import Corpus
 from esvi_shm.errors import CorpusError, ParameterError
@@ -65,6 +67,22 @@ def test_token_lists_and_topics_and_save(tmp_path):
     lda.save(str(tmp_path / "m"))
     np.testing.assert_array_equal(esvi_shm.load(tmp_path / "m").lambda_.T, lda.components_)
     np.testing.assert_array_equal(lda.fit_transform([["a"], ["b"]]), [[1.0], [1.0]])
+
+
+def test_inference_says_that_it_compiles(monkeypatch, caplog):
+    lda = LDA(**QUICK).fit(MATRIX)
+    infer_gamma = metrics.PreparedTopics.infer_gamma
+
+    def compiling(*given):
+        with event.trigger_event("numba:compile"):
+            return infer_gamma(*given)
+
+    monkeypatch.setattr(metrics.PreparedTopics, "infer_gamma", compiling)
+    for infer in (lda.transform, lda.score):
+        caplog.clear()
+        with caplog.at_level(logging.INFO, "esvi_shm"):
+            infer(MATRIX)
+        assert len([r for r in caplog.records if "compiling kernels" in r.message]) == 1
 
 
 def test_columns_may_have_their_names_later():

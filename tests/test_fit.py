@@ -68,10 +68,12 @@ def test_a_share_held_out_is_judged_and_ends_the_fit(tmp_path, capsys, threads):
     assert (model.summary["n_documents"], len(model.gamma)) == (45, 45)
     assert model.summary["holdout"]["n_documents"] == 15
     assert model.summary["holdout_perplexity"] == found[-1]
-    least = model.history[-4]
-    lower = f"; {least.perplexity:.2f} after {least.passes:g} passes"
-    told = lower if least.perplexity < 0.999 * found[-1] else ""
-    assert f"held-out perplexity {found[-1]:.2f} (15 documents{told})" in captured.out
+    assert f"held-out perplexity {found[-1]:.2f} (15 documents" in captured.out
+    for share, told in ((0.9, f"; {0.9 * found[-1]:.2f} after 2 passes)"), (0.9995, ")")):
+        model.history[0] = model.history[0]._replace(perplexity=share * found[-1])
+        model.history[1:-1] = []
+        fit._print_results(model, 0)
+        assert f"{found[-1]:.2f} (15 documents{told}\n" in capsys.readouterr().out
     assert "held out: 15 documents" in captured.err
     assert f"held-out perplexity {found[0]:.2f}, " in captured.err
     events = [json.loads(line) for line in log.read_text().splitlines()]

@@ -1,13 +1,11 @@
 """The fitted model: what it says of its topics follows from lambda and gamma."""
 
 import json
-import logging
 import pickle
 from dataclasses import replace
 
 import numpy as np
 import pytest
-from numba.core import event
 
 from esvi_shm import metrics
 from esvi_shm import parameters as parameters_module
@@ -115,19 +113,6 @@ def test_topics_are_prepared_once_for_the_same_rule(monkeypatch):
         again.transform(documents, inference="cvb0"), model.transform(documents, inference="cvb0")
     )
     assert seen == ["vb", "cvb0", "cvb0", "cvb0"]
-
-
-def test_inference_says_that_it_compiles(monkeypatch, caplog):
-    infer_gamma = metrics.PreparedTopics.infer_gamma
-
-    def compiling(*given):
-        with event.trigger_event("numba:compile"):
-            return infer_gamma(*given)
-
-    monkeypatch.setattr(metrics.PreparedTopics, "infer_gamma", compiling)
-    with caplog.at_level(logging.INFO, "esvi_shm"):
-        model_of(None).transform([["ash"]])
-    assert [r.message for r in caplog.records if "compiling kernels" in r.message]
 
 
 def test_what_is_kept_is_looked_at_once():

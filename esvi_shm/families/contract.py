@@ -94,8 +94,9 @@ class Cut(Protocol):
 
 
 class Bound(NamedTuple):
-    """The evidence lower bound over the whole corpus, in nats, in two forms; nan: not known.
+    """The evidence lower bound over the whole corpus, in nats, in two forms.
 
+    `elbo` is finite, else the fit ends with an error; nan in the others: not known.
     `objective` is what the inference climbs: with one worker it never falls, once the updates
     have settled (`Family.settles_after`).
     """
@@ -177,8 +178,11 @@ class Family(Protocol):
         """This node's data, as part of what all nodes have; `nodes` is a `runtime.peers.Peers`."""
 
     @staticmethod
-    def prepare(config: FitConfig) -> None:
-        """Import what the start needs: before memory is planned, and before the clock runs."""
+    def prepare(config: FitConfig, data: Any) -> None:
+        """Import what the start needs, and warn of what is odd about the data.
+
+        Once, before memory is planned and before the clock runs.
+        """
 
     @staticmethod
     def check_nodes(config: FitConfig) -> None:

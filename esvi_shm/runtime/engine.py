@@ -100,7 +100,7 @@ def _layout(
 ) -> Layout:
     """The layout of a resolved configuration, with what it leaves open chosen."""
     family = families.find(config.family)
-    family.prepare(config)
+    family.prepare(config, data)
     layout = lay_out_within(data, config, open_blocks, release, peers)
     for message in family.without_effect(layout.config):
         _log.warning(*message)
@@ -149,6 +149,8 @@ def fit(
         Before anything is allocated, if there is no room.
     WorkerError
         If a worker failed or died.
+    BoundError
+        If the bound is no number.
     Interrupted
         At the second signal.
     """

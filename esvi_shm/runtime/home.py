@@ -178,7 +178,7 @@ class Home:
                 self.trial_visits = discounted
                 self.start_work, self.start_seconds = before
                 return
-            bound = self._play(self.layout.model.evaluate(self.shared, n_passes))
+            bound = self._bound(n_passes)
             self.restarts.append(Restart(self.config.start_seed(restart), bound.objective))
             self.observer.restarted(self.restarts[-1])
             longest = max(longest, self._so_far()[1] - before[1])
@@ -359,12 +359,7 @@ class Home:
             visits, visits_a_pass = self.nodes.sums(visits, visits_a_pass)
         passes = float(visits / max(visits_a_pass, 1))
         model = self.layout.model
-        bound: Bound = self._play(model.evaluate(self.shared, int(passes)))
-        if not math.isfinite(bound.elbo):
-            raise BoundError(
-                f"after {passes:g} passes the bound is {bound.elbo}: counts or priors are beyond "
-                "what float32 can hold, or this is a fault; nothing is saved"
-            )
+        bound = self._bound(int(passes))
         perplexity = math.nan
         if self.judge is not None:
             perplexity = self._ask(self.judge)
@@ -373,6 +368,15 @@ class Home:
         record = Record(passes, *seconds, *bound, perplexity, *means)
         self.history.append(record)
         self.observer.evaluated(record)
+
+    def _bound(self, n_passes: int) -> Bound:
+        bound: Bound = self._play(self.layout.model.evaluate(self.shared, n_passes))
+        if not math.isfinite(bound.elbo):
+            raise BoundError(
+                f"after {n_passes} passes the bound is {bound.elbo}: counts or priors are beyond "
+                "what float32 can hold, or this is a fault"
+            )
+        return bound
 
     def _ask(self, judge: Judge) -> float:
         """What held-out data say; on several nodes those of node 0."""

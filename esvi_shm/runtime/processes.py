@@ -13,7 +13,6 @@ import contextlib
 import ctypes
 import logging
 import os
-import select
 import signal
 import subprocess
 import sys
@@ -29,10 +28,9 @@ from esvi_shm.errors import MemoryShortError, WorkerError
 from esvi_shm.runtime.blocks import BEAT
 from esvi_shm.runtime.environment import of_interpreter
 from esvi_shm.runtime.signals import ASKING_TO_STOP
+from esvi_shm.runtime.waiting import readable
 from esvi_shm.runtime.worker import Setup
 
-#: Seconds that the system rounds shorter waits for descriptors up to.
-LEAST_POLL = 1e-3
 #: Seconds without a sign of life after which a worker is named in a warning.
 STALE = 30.0
 
@@ -69,9 +67,7 @@ class Workers:
         self._processes: list[subprocess.Popen[bytes]] = []
         self._pipes: list[Any] = []
         self._bell = bell
-        self._poll = select.poll()
-        for descriptor in (bell, *wakes):
-            self._poll.register(descriptor, select.POLLIN)
+        self._descriptors = [bell, *wakes]
         self._of_descriptor: dict[int, int] = {}
         self._pidfds: list[int] = []
         self._beats = np.zeros(len(setups), np.int64)
@@ -103,7 +99,7 @@ class Workers:
         pidfd = os.pidfd_open(process.pid)
         self._pidfds.append(pidfd)
         self._of_descriptor[pidfd] = setup.worker
-        self._poll.register(pidfd, select.POLLIN)
+        self._descriptors.append(pidfd)
         try:
             ours.send(setup)
         except OSError:
@@ -147,10 +143,7 @@ class Workers:
         ------
         WorkerError
         """
-        if 0.0 < seconds < LEAST_POLL:
-            time.sleep(seconds)
-            seconds = 0.0
-        for descriptor, _ in self._poll.poll(seconds * 1000):
+        for descriptor in readable(self._descriptors, seconds):
             if descriptor == self._bell:
                 os.eventfd_read(self._bell)
                 continue

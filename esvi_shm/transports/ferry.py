@@ -11,7 +11,6 @@ A thread gives signs of life while home is busy with something else: a node that
 one that has died. It only writes, and only while home does not.
 """
 
-import select
 import threading
 import time
 from collections.abc import Callable, Sequence
@@ -22,6 +21,7 @@ import numpy as np
 from esvi_shm import __version__
 from esvi_shm.errors import PeerError
 from esvi_shm.runtime.peers import Event, Rows
+from esvi_shm.runtime.waiting import readable
 from esvi_shm.transports.contract import BATCH, Link, Options
 from esvi_shm.transports.protocol import Protocol
 from esvi_shm.transports.protocol.agreement import Hello
@@ -323,11 +323,7 @@ class Ferry:
 
     def _sleep(self, seconds: float) -> None:
         """Sleep until there may be something to do."""
-        seconds = min(seconds, self.nap)
-        poll = select.poll()
-        for descriptor in self.descriptors():
-            poll.register(descriptor, select.POLLIN)
-        poll.poll(1000 * seconds)
+        readable(self.descriptors(), min(seconds, self.nap))
 
     def _beat(self) -> None:
         while not self._closed.wait(BEAT / 2):

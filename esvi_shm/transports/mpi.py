@@ -32,9 +32,9 @@ MOST_SENDS = 4
 #: The longest message: as much as the ferry writes at once.
 MOST_BYTES = BATCH + MOST_BODY + HEADER.size + MAC_BYTES
 #: Seconds between two looks for messages: behind one that came, when none came in some looks, and
-#: when none came in `MANY` of them. A block that waits for a look is one that no worker has, and a
-#: look takes a worker's time where they share a core.
-SHORT_NAP, NAP, LONG_NAP, MANY = 0.0003, 0.001, 0.004, 100
+#: when none came for `QUIET` seconds. A block that waits for a look is one that no worker has, and
+#: a look takes a worker's time where they share a core.
+SHORT_NAP, NAP, LONG_NAP, QUIET = 0.0003, 0.001, 0.004, 0.1
 #: Seconds that messages may be under way at the end, and that other nodes have to clean up.
 FAREWELL, CLEAN_UP = 5.0, 2.0
 
@@ -109,7 +109,7 @@ class MpiLink:
         self.rank, self.n_nodes = self._world.Get_rank(), self._world.Get_size()
         self.names = [f"node {j} (rank {j} of mpirun)" for j in range(self.n_nodes)]
         self.threads = mpi.Query_thread() >= mpi.THREAD_SERIALIZED
-        self.nap, self._in_vain = SHORT_NAP, 0
+        self.nap, self._came = SHORT_NAP, time.monotonic()
         # All nodes count their fits alike, so nothing of an earlier one is taken for this one's.
         self._tag = next(_tags)
         self._sends: list[deque[tuple[Any, bytes]]] = [deque() for _ in range(self.n_nodes)]
@@ -139,8 +139,8 @@ class MpiLink:
 
     def read(self) -> Iterator[tuple[int, memoryview | None]]:
         """What has come, by its sender; each is to be used before the next is asked for."""
-        self._in_vain += 1
-        self.nap = LONG_NAP if self._in_vain > MANY else min(1.25 * self.nap, NAP)
+        is_quiet = time.monotonic() - self._came > QUIET
+        self.nap = LONG_NAP if is_quiet else min(1.25 * self.nap, NAP)
         for j in range(self.n_nodes):
             if j == self.rank or j in self._ended:
                 continue
@@ -151,7 +151,7 @@ class MpiLink:
                 yield j, None
                 continue
             if data is not None:
-                self.nap, self._in_vain = SHORT_NAP, 0
+                self.nap, self._came = SHORT_NAP, time.monotonic()
                 yield j, data
 
     def _take(self, source: int) -> memoryview | None:

@@ -36,7 +36,7 @@ def test_what_is_rounding_above_the_least_becomes_it(array, seed):
         moved = np.where(is_near, steps(array, n), array)
         unpack(pack([moved]), [there])
         assert there.tobytes() == np.where(is_near, comes_out, array).tobytes()
-    assert (steps(np.array([least]), NEAR) - least <= 8e-6 * least).all()
+    assert (steps(np.array([least]), NEAR) - least <= 4e-6 * least).all()
 
 
 @given(st.lists(rows(), max_size=3))

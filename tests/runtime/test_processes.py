@@ -18,9 +18,7 @@ class Watched(Workers):
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.now = 1000.0
-        self.slept: list[float] = []
-        clock = types.SimpleNamespace(monotonic=lambda: self.now, sleep=self.slept.append)
-        monkeypatch.setattr(processes, "time", clock)
+        monkeypatch.setattr(processes, "time", types.SimpleNamespace(monotonic=lambda: self.now))
         self._descriptor = os.eventfd(0)
         super().__init__([None, None], self._descriptor)
         self.rows = np.zeros((2, BEAT + 1), np.int64)
@@ -86,10 +84,3 @@ def test_the_most_memory_of_a_worker_is_kept(watched, monkeypatch):
     monkeypatch.setattr(processes, "private_bytes", lambda pid: next(held))
     watched.look([0, 1], times=2)
     assert watched.peak_private_bytes == [9, 7]
-
-
-def test_waits_that_the_system_would_round_up_are_slept(watched):
-    watched.check(0.0003)
-    watched.check(0.001)
-    watched.check()
-    assert watched.slept == [0.0003]

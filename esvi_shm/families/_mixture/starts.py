@@ -17,7 +17,7 @@ STARTS = ("seeded", "random")
 SAMPLE_PER_COMPONENT, LEAST_SAMPLE, MOST_SAMPLE, LEAST_PER_COMPONENT = 10, 2000, 20_000, 2
 
 
-def prepare(config: FitConfig) -> None:
+def prepare(config: FitConfig, data: Any) -> None:
     """See `families.contract.Family`."""
     if config.start == "seeded" and options_of(config).means is None:
         import sklearn.cluster  # noqa: F401

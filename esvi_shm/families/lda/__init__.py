@@ -12,7 +12,6 @@ Word rows are in the order of the blocks: row i is word `word_ids[i]`, and block
 Source: Zhang et al., AISTATS 2019, Algorithm 3 and appendix A; Hoffman et al. 2013.
 """
 
-import logging
 from collections.abc import Generator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -45,11 +44,9 @@ from esvi_shm.families.lda.update import scratch_word_bytes
 from esvi_shm.families.lda.worker import Worker, find_storage
 from esvi_shm.shared.table import ArraySpec
 
-_log = logging.getLogger(__name__)
-
-#: MiB of kernels, as measured: of passes over all topics, what lists have more, and active sets, of
-#: arrays and of lists.
-CODE, SPARSE_CODE, ACTIVE_CODE = 13, 9, (7, 11)
+#: Bytes of kernels, as measured: of passes over all topics, what lists have more, and active sets,
+#: of arrays and of lists.
+CODE_BYTES, LISTS_CODE, ACTIVE_CODE = 13 << 20, 9 << 20, (7 << 20, 11 << 20)
 
 
 @dataclass
@@ -141,12 +138,6 @@ class Model:
             shared["pi"][self.sizes.n_workers, topics] = others
 
     def check_data(self, data: Corpus) -> None:
-        n_twins = 0 if data.vocabulary is None else len(data.vocabulary) - len({*data.vocabulary})
-        if n_twins:
-            _log.warning(
-                "%s: %d words are called like one before them: documents that are matched by name "
-                "later have all tokens of such a name in the first", data.name, n_twins,
-            )  # fmt: skip
         _given.check_words(self.config, data)
 
     def __init__(self, config: FitConfig, sizes: Sizes) -> None:
@@ -284,7 +275,7 @@ class Model:
             self.config.storage == "sparse",
             self.schedule.dense_passes is not None,
         )
-        return (CODE + SPARSE_CODE * is_sparse + ACTIVE_CODE[is_sparse] * is_active) * 2**20
+        return CODE_BYTES + LISTS_CODE * is_sparse + ACTIVE_CODE[is_sparse] * is_active
 
     def initialise(self, corpus: Arrays, shared: Arrays) -> None:
         shared["alpha"][:] = self.alpha

@@ -156,13 +156,10 @@ class Schedule:
         if self.inference != "anneal":
             return self.inference == "cvb0"
         n = pass_ - self.cvb0_passes
-        return n < 0 or self._mixed(n + 1) > self._mixed(n)
+        return n < 0 or (n < self.mixed_passes and self._mixed(n + 1) > self._mixed(n))
 
     def _mixed(self, n: int) -> int:
-        """Passes of cvb0 among the first n of the mixed ones; their share falls from 1 to 0.
-
-        It falls on after that, so no later pass is one.
-        """
+        """Passes of cvb0 among the first n of the mixed ones; their share falls from 1 to 0."""
         return int(n - n * n / (2 * (self.mixed_passes + 1)))
 
     def power(self, pass_: int) -> float:

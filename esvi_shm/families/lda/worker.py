@@ -290,8 +290,8 @@ class Worker:
 
     def _of_active(self) -> list[np.ndarray]:
         """What this worker tells of its visits over active sets."""
-        names = ("active_visits", "cvb0_left_out")
-        return [self.shared[n][self.worker :][:1] for n in names if n in self.shared]
+        names, p = ("active_visits", "cvb0_left_out"), self.worker
+        return [self.shared[n][p : p + 1] for n in names if n in self.shared]
 
     def active_state(self) -> tuple[Switch, list[np.ndarray]]:
         """Where the visits over active sets stand, for `go_on_from`."""

@@ -67,6 +67,12 @@ def test_passes_of_cvb0_come_ever_rarer_before_those_of_vb(options, wanted):
     assert sum(found[first:middle]) > sum(found[middle:]) or wanted[1] < 10
 
 
+@pytest.mark.parametrize("n_passes", range(1, 131))
+def test_no_pass_is_by_cvb0_once_the_rule_stays(n_passes):
+    schedule = Schedule(FitConfig(n_passes=n_passes))
+    assert not any(schedule.cvb0(n) for n in range(schedule.n_passes, n_passes + 5))
+
+
 @pytest.mark.parametrize(
     ("options", "n_workers", "turns"),
     [

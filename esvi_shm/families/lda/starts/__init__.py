@@ -21,14 +21,24 @@ words), which take the place of documents.
 """
 
 import importlib
+import logging
 import pkgutil
 from types import ModuleType
 
 from esvi_shm.config import FitConfig
+from esvi_shm.corpus.corpus import Corpus
+
+_log = logging.getLogger(__name__)
 
 
-def prepare(config: FitConfig) -> None:
-    """See `families.contract.Family`: no start here imports much."""
+def prepare(config: FitConfig, data: Corpus) -> None:
+    """See `families.contract.Family`; no start here imports much."""
+    n_twins = 0 if data.vocabulary is None else len(data.vocabulary) - len({*data.vocabulary})
+    if n_twins:
+        _log.warning(
+            "%s: %d words are called like one before them: documents that are matched by name "
+            "later have all tokens of such a name in the first", data.name, n_twins,
+        )  # fmt: skip
 
 
 def known() -> list[str]:
