@@ -14,7 +14,8 @@ MADE = {
 
 def kinds(of=errors.EsviError):
     for kind in of.__subclasses__():
-        yield kind
+        if kind.__module__ == errors.__name__:
+            yield kind
         yield from kinds(kind)
 
 

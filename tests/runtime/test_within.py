@@ -99,15 +99,16 @@ def test_full_is_taken_where_documents_are_so_short_that_it_is_smaller(caplog):
 
 
 def test_with_many_topics_rows_become_lists_first(caplog):
+    many = corpus_of(16_000, 800, 20)  # of fewer documents the kernels of lists are the larger part
     config = replace(CONFIG, n_topics=ACTIVE_TOPICS, n_blocks=4)
-    limit = peak(LONG, config, storage="sparse")
-    assert limit < peak(LONG, config, n_blocks=2) and limit < peak(LONG, config, storage="full")
-    assert taken(LONG, config, limit) == ("sparse", None, 4)
+    limit = peak(many, config, storage="sparse")
+    assert limit < peak(many, config, n_blocks=2) and limit < peak(many, config, storage="full")
+    assert taken(many, config, limit) == ("sparse", None, 4)
     assert caplog.records[0].levelno == logging.WARNING
     # Where even that is too large, as many are kept of each pair as fit.
-    least = min(peak(LONG, config, storage="sparse", n_blocks=n) for n in (4, 2))
-    storage, topk, _ = taken(LONG, config, least - 1)
-    assert storage == "topk" and topk < 20
+    least = min(peak(many, config, storage="sparse", n_blocks=n) for n in (4, 2))
+    storage, topk, _ = taken(many, config, least - 1)
+    assert storage == "topk" and topk < 30
     # Repairs know no lists.
     ways = families.find("lda").storages(replace(config, repair_after=(80,)))[1]
     assert ways[0]["storage"] == "topk"
