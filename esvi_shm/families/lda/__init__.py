@@ -271,10 +271,8 @@ class Model:
         return largest_block * row + others
 
     def code_bytes(self) -> int:
-        is_sparse, is_active = (
-            self.config.storage == "sparse",
-            self.schedule.dense_passes is not None,
-        )
+        is_sparse = self.config.storage == "sparse"
+        is_active = self.schedule.dense_passes is not None
         return CODE_BYTES + LISTS_CODE * is_sparse + ACTIVE_CODE[is_sparse] * is_active
 
     def initialise(self, corpus: Arrays, shared: Arrays) -> None:
