@@ -38,13 +38,16 @@ from esvi_shm import metrics
 from esvi_shm.config import FitConfig
 from esvi_shm.corpus.corpus import Corpus
 from esvi_shm.families.contract import Judge
+from esvi_shm.metrics.holdout import HeldOut
 from esvi_shm.runtime import engine
 from esvi_shm.runtime.record import Observer
 
 CORPORA = ("ap", "kos", "nips", "nyt9k", "reuters21578", "poliblog5k", "20news")
 BOUND_PRIORS = (0.1, 0.1)
-#: Numbers of steps at which states are scored for the curves, besides the last.
+#: Numbers of steps at which states are scored for the curves, besides the last: of a peer, and of
+#: esvi_shm.
 CURVE = (5, 10, 12, 15, 20, 25, 30, 37, 50, 100, 200)
+OUR_CURVE = (5, 10, 12, 15, 20, 25, 30, 37, 50, 75)
 
 
 class System(NamedTuple):
@@ -137,11 +140,12 @@ def systems(options: argparse.Namespace) -> dict[str, System]:
 
 
 class Split(NamedTuple):
-    """A corpus for training, and the halves of the documents that are held out."""
+    """A corpus for training, the halves of the documents that are held out, and a fit's judge."""
 
     train: Corpus
     validation: tuple[metrics.Half, metrics.Half]
     test: tuple[metrics.Half, metrics.Half]
+    judge: HeldOut  # by the validation documents
 
 
 def split(corpus: Corpus, seed: int) -> Split:
@@ -153,7 +157,9 @@ def split(corpus: Corpus, seed: int) -> Split:
     test, validation, train = (
         Corpus.from_sparse(matrix[np.sort(part)], corpus.vocabulary, corpus.name) for part in parts
     )
-    return Split(train, metrics.split_tokens(validation), metrics.split_tokens(test))
+    words = [corpus.word(v) for v in range(corpus.n_words)]
+    halves = metrics.split_tokens(validation), metrics.split_tokens(test)
+    return Split(train, *halves, HeldOut(validation, words, seed=0))
 
 
 def complete(topics: peers.Topics, halves: tuple[metrics.Half, metrics.Half]) -> metrics.Completion:
@@ -174,7 +180,7 @@ def fit_and_score(
     priors = (key["topics"], key["alpha"], key["eta"])
     others = {}
     if "learn_priors" in OURS.get(key["system"], {}):
-        others["judge"] = _judge(parts)
+        others["judge"] = parts.judge
     _, noted = system.fit(parts.train, *priors, key["seed"], missing, **others)
     for topics in noted:
         test = complete(topics, parts.test)
@@ -193,16 +199,6 @@ def fit_and_score(
     )
 
 
-def _judge(parts: Split) -> Judge:
-    """What says how well topics complete the validation documents."""
-
-    def judge(rows: np.ndarray, word_ids: np.ndarray, alpha: np.ndarray) -> float:
-        topics = peers.Topics(0, 0.0, 0.0, _in_order(rows, word_ids), alpha)
-        return complete(topics, parts.validation).perplexity
-
-    return judge
-
-
 def held_out(
     records: Records,
     corpus: Corpus,
@@ -219,7 +215,7 @@ def held_out(
         records.add(part="test", **cut, tokens=tokens.tolist())
     for called, system in compared.items():
         whole = system.steps
-        curve = [*(n for n in CURVE if n < whole), whole]
+        curve = [*(n for n in (OUR_CURVE if called in OURS else CURVE) if n < whole), whole]
         key = {**cut, "topics": n_topics, "system": called}
         # Of a peer a fit has them all; of esvi_shm each is a fit, which only the best priors get.
         at = [whole] if called in OURS else curve

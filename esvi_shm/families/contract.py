@@ -31,7 +31,8 @@ Arrays = Mapping[str, np.ndarray]
 Changes = Mapping[str, Any]
 
 #: What held-out data say of the parameters, the lower the better: called with what `Family.judged`
-#: returns, of which it must change nothing.
+#: returns, of which it must change nothing; with `roughly=True` by a family that learns by it and
+#: only compares what it says, to 1 in 10,000.
 Judge = Callable[..., float]
 
 

@@ -215,17 +215,19 @@ def infer_gamma(
     return topics.infer_gamma(corpus, steps, tol, n_workers)
 
 
-def point_topics(lambda_: np.ndarray) -> np.ndarray:
+def point_topics(lambda_: np.ndarray, rows: np.ndarray | None = None) -> np.ndarray:
     """E[beta] in the form that `fold_in` reads.
 
     Parameters
     ----------
     lambda_ : array, shape (V, K)
         Dirichlet parameters of the topics, or any weights that are not negative. Not changed.
+    rows : int array, shape (W,), or None
+        Those to give, in this order; None: all.
 
     Returns
     -------
-    float32 array, shape (V, padded(K))
+    float32 array, shape (W, padded(K))
         ``lambda_ / lambda_.sum(axis=0)``, zeros beyond K.
 
     Examples
@@ -234,11 +236,13 @@ def point_topics(lambda_: np.ndarray) -> np.ndarray:
     >>> topics.shape, topics[:, 0].tolist()
     ((2, 16), [0.25, 0.75])
     """
-    n_words, n_topics = lambda_.shape
+    n_topics = lambda_.shape[1]
+    n_words = len(lambda_) if rows is None else len(rows)
     totals = lambda_.sum(axis=0, dtype=np.float64)
     topics = np.zeros((n_words, padded(n_topics)), np.float32)
     for first in range(0, n_words, CHUNK):
-        topics[first : first + CHUNK, :n_topics] = lambda_[first : first + CHUNK] / totals
+        some = slice(first, first + CHUNK)
+        topics[some, :n_topics] = lambda_[some if rows is None else rows[some]] / totals
     return topics
 
 

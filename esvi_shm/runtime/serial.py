@@ -131,7 +131,7 @@ def warm_up(config: FitConfig) -> None:
     fit.run_pass()
     fit.bound()
     for passes in rests:
-        fit.rest(passes, judge=lambda *_: 1.0)
+        fit.rest(passes, judge=lambda *_, **__: 1.0)
     fit.held.rows(np.zeros(1, np.int64))  # what a rest asks for only now and then
     _move_a_block(fit, toy)
 

@@ -56,6 +56,8 @@ def test_the_figure_is_that_of_completion_whatever_the_order_of_rows():
     order = RANDOM.permutation(15).astype(np.int32)
     before = lambda_.copy()
     assert held_out(lambda_, np.arange(15), alpha) == pytest.approx(wanted, rel=1e-9)
+    roughly = held_out(lambda_, np.arange(15), alpha, roughly=True)
+    assert roughly != wanted and roughly == pytest.approx(wanted, rel=1e-3)
     assert held_out(lambda_[order], order, alpha) == pytest.approx(wanted, rel=1e-6)
     np.testing.assert_array_equal(lambda_, before)
     assert held_out(lambda_, order, alpha) != pytest.approx(wanted, rel=1e-3)

@@ -70,10 +70,10 @@ def test_cvb0_learns_by_its_judge(threaded_fit):
     with pytest.raises(ParameterError, match="learn_priors must come with holdout under cvb0"):
         threaded_fit(**options)
     assert threaded_fit.runs == []
-    ended = threaded_fit(judge=lambda rows, words, alpha: 1.0, **options)
+    ended = threaded_fit(judge=lambda rows, words, alpha, **_: 1.0, **options)
     assert (ended.result.learned.alpha == 0.1).all() and (ended.result.learned.eta == 0.05).all()
     ended.assert_consistent()
-    ended = threaded_fit(judge=lambda rows, words, alpha: -alpha.sum(), **options)
+    ended = threaded_fit(judge=lambda rows, words, alpha, **_: -alpha.sum(), **options)
     alpha = ended.result.learned.alpha
     assert (alpha == alpha[0]).all() and alpha[0] > 0.2  # as a whole: the soft counts say nothing
     ended.assert_consistent()

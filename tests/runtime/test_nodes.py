@@ -139,7 +139,7 @@ def test_under_cvb0_node_0_judges_the_priors_of_all(learned, monkeypatch):
     def worse(priors):  # the nearer to where they began
         return -sum(abs(np.log(prior / 0.1)) for prior in priors)
 
-    def judge(lambda_, word_ids, alpha):
+    def judge(lambda_, word_ids, alpha, **_):
         tokens = lambda_.sum(axis=1) - COUNTS.sum(axis=0)[word_ids]  # K eta, of every word
         assert np.ptp(tokens) < 0.02
         asked.append((float(alpha.mean()), float(tokens.mean()) / 3))

@@ -300,7 +300,9 @@ class Model:
         return min(rests, default=None)
 
     def _next_learning(self, n_passes: int) -> int:
-        return priors.next_time(n_passes, self.schedule.n_passes, self.config.n_passes)
+        judged = self.config.inference == "cvb0"
+        times = priors.TIMES_OF_JUDGE if judged else priors.TIMES
+        return priors.next_time(n_passes, self.schedule.n_passes, self.config.n_passes, times)
 
     def ending(
         self, n_passes: int, held: AnyCorpus, arrays: Mapping[str, Arrays], learned: Any

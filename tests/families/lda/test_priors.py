@@ -262,7 +262,8 @@ def test_under_cvb0_the_judge_decides(learn):
         fit.bound()
         tokens = fit.shared["lambda_"].sum(axis=0) - 0.3 * 20
 
-        def watched(lambda_rows, word_ids, alpha):
+        def watched(lambda_rows, word_ids, alpha, *, roughly):
+            assert roughly
             # lambda of the prior that is tried, whatever it is.
             eta = (lambda_rows.sum(axis=0) - tokens) / 20
             np.testing.assert_allclose(eta, eta[0], atol=1e-4)
@@ -302,7 +303,7 @@ def test_under_cvb0_alpha_is_scaled_to_where_text_is_best(goal):
         fit.run_pass()
     shown = []
 
-    def judge(lambda_rows, word_ids, alpha):
+    def judge(lambda_rows, word_ids, alpha, *, roughly):
         shown.append(alpha)
         return abs(np.log(alpha.mean() / goal)) + np.ptp(np.log(alpha / before))
 
@@ -337,7 +338,9 @@ def test_when_priors_are_learned():
     assert times() == []
     assert times(learn_priors="eta") == [77, 84, 91, 98]
     assert times(learn_priors="eta", inference="vb") == list(range(10, 101, 10))
-    assert times(learn_priors="eta", inference="cvb0") == [77, 84, 91, 98]
+    # Where held-out text decides, seldom.
+    assert times(learn_priors="eta", inference="cvb0") == [80, 90, 100]
+    assert times(learn_priors="alpha", inference="cvb0", n_passes=50) == [45, 49]
     assert times(learn_priors="alpha", inference="cvb0", n_passes=30) == [27, 29]
     rules = {"cvb0_passes": 50, "temper_passes": 0}
     assert times(learn_priors="eta", **rules) == [60, 70, 80, 90, 100]
