@@ -21,9 +21,9 @@ from esvi_shm.metrics.inference import fold_in, point_topics
 
 #: Part of the seed of the draw, so that it is not that of a start.
 DRAW = 0x401D
-#: How far theta may be from its fixed point (`fold_in`) where figures are only compared: it takes
-#: half the time, and moves the perplexity by 0.01%, in one direction.
-ROUGH = 1e-4
+#: When theta is near enough to its fixed point (`fold_in`); and where figures are only compared: it
+#: takes half the time, and moves the perplexity by 0.01%, in one direction.
+CLOSE, ROUGH = 1e-6, 1e-4
 
 
 class HeldOut:
@@ -101,8 +101,7 @@ class HeldOut:
         row_of[word_ids] = np.arange(len(word_ids))
         topics = point_topics(lambda_rows, row_of[self._words])
         observed, scored = self._halves
-        closely = {"tol": ROUGH} if roughly else {}
-        theta = fold_in(topics, alpha, observed, **closely)
+        theta = fold_in(topics, alpha, observed, tol=ROUGH if roughly else CLOSE)
         return completion_perplexity(theta, topics, scored).perplexity
 
     def describe(self) -> dict[str, Any]:

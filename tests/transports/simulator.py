@@ -17,6 +17,7 @@ from operator import ge
 
 import numpy as np
 
+from esvi_shm.runtime.layout import MOST_HELD
 from esvi_shm.runtime.peers import RECALL, REST, VISIT
 from esvi_shm.transports.protocol import Protocol
 from esvi_shm.transports.protocol.agreement import Hello
@@ -44,7 +45,7 @@ class SimulatedRows:
         return memoryview(self.mass[block : block + 1].tobytes() + visits.tobytes())
 
     def most(self, block):
-        return 32
+        return 32 + 9 * (block % 5)
 
     def unpack(self, block, data):
         assert block in self.held, f"rows of block {block} are not held"
@@ -288,6 +289,10 @@ class Cluster:
             assert set(hops.trips) == node.rows.held
             foreign = [b for b in hops.trips if b % self.n_nodes != node.rank]
             assert len(foreign) <= hops.spare, "more blocks than places"
+            if self.spare is None and hops.spare > 2:
+                sizes = [node.rows.most(block) for block in range(self.n_blocks)]
+                held = sum(sizes[block] for block in hops.trips)
+                assert held <= MOST_HELD * sum(sizes) / self.n_nodes, "more than MOST_HELD"
             versions = node.protocol.shares.versions.tolist()
             assert all(map(ge, versions, node.before))
             node.before = versions

@@ -33,6 +33,29 @@ def say(to, source, kind, body=b"", epoch=0):
     to.receive(source, Frame(kind, epoch, memoryview(body)))
 
 
+@pytest.mark.parametrize(
+    "sizes, spare",
+    [
+        ([10] * 8, 3),  # 2 of its own and 3 of others of 8: 2.5 / 4
+        ([10, 10, 10, 10, 10, 10, 10, 11], 2),  # with 3 it would be 51 of 81
+        ([9, 10, 10, 10, 9, 10, 10, 10], 3),
+        ([1, 9, 9, 9, 1, 9, 9, 9], 3),
+        ([9, 9, 9, 1, 9, 9, 9, 1], 2),
+        ([20, 5, 5, 5, 5, 5, 5, 5], 2),
+        ([1, 4, 4, 4, 1, 4, 4, 1], 3),
+        ([50, 1, 1, 1, 50, 1, 1, 1], 2),  # fewer could not move
+    ],
+)
+def test_blocks_of_others_find_places_by_their_sizes(sizes, spare):
+    class Rows(SimulatedRows):
+        def most(self, block):
+            return sizes[block]
+
+    node = Protocol(0, ["node"] * 4, Hello(4, bytes(32), "1.0"))
+    node.begin(Rows(8, [0, 4]), [[0, 1, 2, 3]] * 8)
+    assert node.hops.spare == spare
+
+
 def test_nodes_that_agree():
     node = protocol()
     assert not node.is_agreed

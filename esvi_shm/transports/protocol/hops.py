@@ -12,8 +12,8 @@ each attempt once; one that comes again is answered again, and changes nothing. 
 comes back under a higher number has been accepted, whatever answer is still on its way.
 
 **Room.** A node has a place for each block that it owns, kept free for that block, and `spare`
-places for others. It says with its other news how many of these are free, and a sender counts
-what it has sent since; the receiver alone decides.
+places for others, whichever they are. It says with its other news how many of these are free, and
+a sender counts what it has sent since; the receiver alone decides.
 
 **Work moves on.** A block that finds no room at any node that it has yet to visit goes home
 after a while, where its place is free, and takes nobody else's. So every block in a spare place
@@ -29,6 +29,7 @@ it has everybody's.
 import struct
 from collections import deque
 from collections.abc import Sequence
+from itertools import accumulate
 
 from esvi_shm.errors import PeerError
 from esvi_shm.runtime.layout import MOST_HELD
@@ -83,7 +84,8 @@ class Hops:
     nodes_of : sequence of sequence of int
     order : Order
     spare : int, optional
-        Places for blocks of others; by default what MOST_HELD leaves, and at least 2.
+        Places for blocks of others; by default so many that the rows of those with the most are
+        within MOST_HELD, and at least 2.
     """
 
     def __init__(
@@ -103,9 +105,7 @@ class Hops:
         self._stops = [sum(1 << int(j) for j in nodes) for nodes in nodes_of]
         self._order = order
         owned = range(rank, self.n_blocks, n_nodes)
-        if spare is None:
-            spare = max(int(MOST_HELD * self.n_blocks / n_nodes) - len(owned), 2)
-        self.spare = spare
+        self.spare = self._places(owned) if spare is None else spare
         self.trips = {b: Trip() for b in owned}
         self._head = struct.Struct(f"<IQI{(n_nodes + 7) // 8}s")  # block, attempt, passes, visited
         self._decided: dict[int, tuple[int, bool]] = {}  # block: last attempt here, accepted
@@ -276,6 +276,12 @@ class Hops:
         if not self.is_out:
             return []
         return self._shares.missing(Phase.FINAL, self.epoch)
+
+    def _places(self, owned: Sequence[int]) -> int:
+        sizes = [self._rows.most(b) for b in range(self.n_blocks)]
+        left = MOST_HELD * sum(sizes) / self.n_nodes - sum(sizes[b] for b in owned)
+        others = sorted((sizes[b] for b in range(self.n_blocks) if b not in owned), reverse=True)
+        return max(sum(total <= left for total in accumulate(others)), 2)
 
     @property
     def n_free(self) -> int:
