@@ -364,8 +364,7 @@ class LDA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
 
         The topics' own terms in L are divided by the tokens of X, so the same topics look worse on
         fewer documents. The figure to go by is that of document completion: `perplexity_` has it of
-        the documents of `holdout`, `python -m esvi_shm.evaluate` of any others, and
-        `metrics.completion_perplexity` computes it.
+        the documents of `holdout`, `completion_score` of any others.
 
         Parameters
         ----------
@@ -383,6 +382,34 @@ class LDA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
             For a bad corpus.
         """
         return self._held_out_bound(X).scikit_learn
+
+    def completion_score(self, X: Any, y: Any = None) -> float:
+        """Minus the perplexity of document completion: how well topics predict unseen text.
+
+        Half of the tokens of each document are predicted from the others, by the topics alone, so
+        fits with any number of topics can be compared by it, as in ``GridSearchCV(LDA(),
+        {"n_components": [50, 100]}, scoring=LDA.completion_score)``. More is better.
+
+        Parameters
+        ----------
+        X : as for `transform`
+            Whole counts, of documents that the fit has not seen; see `FittedModel.completion`.
+        y : ignored
+
+        Returns
+        -------
+        float
+
+        Raises
+        ------
+        sklearn.exceptions.NotFittedError
+            Before `fit`.
+        InputError
+            For a bad corpus.
+        """
+        check_is_fitted(self)
+        with compiling_is_told(_log):
+            return -self.model_.completion(X, n_workers=self.n_workers).perplexity
 
     def _held_out_bound(self, X: Any) -> metrics.HeldOutBound:
         check_is_fitted(self)

@@ -143,11 +143,7 @@ def _evaluate(
 
     seed, n_words, workers = given.seed, given.top_words, given.workers
     aligned = model.aligned(corpus)
-    observed, scored = metrics.split_tokens(aligned.corpus, seed)
-    lambda_ = model.lambda_
-    beta = metrics.point_topics(lambda_)
-    theta = metrics.fold_in(beta, model.alpha, observed, n_workers=workers)
-    completion = metrics.completion_perplexity(theta, beta, scored)
+    completion, lambda_ = model.completion(aligned.corpus, seed, workers), model.lambda_
     gamma = metrics.infer_gamma(lambda_, model.alpha, aligned.corpus, n_workers=workers)
     peers = metrics.held_out_bound(lambda_, model.alpha, model.eta, aligned.corpus, gamma)
     # Aligned, so that a reference in other words is an error, not a coherence of -1.
@@ -158,7 +154,7 @@ def _evaluate(
     figures = {
         "perplexity": completion.perplexity,
         "scored_tokens": completion.n_tokens,
-        "observed_tokens": observed.n_tokens,
+        "observed_tokens": int(aligned.corpus.n_tokens) - completion.n_tokens,
         "scored_documents": int((completion.tokens > 0).sum()),
         "documents": corpus.n_documents,
         "outside_words": aligned.outside_words,
@@ -176,8 +172,9 @@ def _evaluate(
         "reference": corpus.name if reference is None else reference.name,
     }
     if given.left_to_right:
+        beta, n_documents = metrics.point_topics(lambda_), given.left_to_right
         whole = metrics.left_to_right(
-            beta, model.alpha, aligned.corpus, given.left_to_right, given.particles, seed, workers
+            beta, model.alpha, aligned.corpus, n_documents, given.particles, seed, workers
         )
         figures["perplexity_left_to_right"] = whole.perplexity
         figures["left_to_right_standard_error"] = whole.standard_error

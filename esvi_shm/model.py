@@ -21,7 +21,7 @@ from esvi_shm.runtime.record import Record, Result
 from esvi_shm.summary import summarise
 
 if TYPE_CHECKING:
-    from esvi_shm.metrics import Alignment, PreparedTopics
+    from esvi_shm.metrics import Alignment, Completion, PreparedTopics
 
 _log = logging.getLogger(__name__)
 
@@ -241,6 +241,37 @@ class FittedModel:
         )  # fmt: skip
         self._kept = parameters, rule, topics
         return topics
+
+    def completion(self, corpus: Any, seed: int = 0, n_workers: int | None = None) -> "Completion":
+        """How well the topics predict one half of each unseen document from the other.
+
+        See `metrics.completion_perplexity`; what `python -m esvi_shm.evaluate` prints.
+
+        Parameters
+        ----------
+        corpus : as for `transform`
+            Whole counts; words that the model does not know are left out.
+        seed : int
+            Of the coins that send tokens to one half or the other (`metrics.split_tokens`).
+        n_workers : int or None
+            Threads; None: one for each core.
+
+        Returns
+        -------
+        metrics.Completion
+            With `perplexity`, and the log likelihood of each document.
+
+        Raises
+        ------
+        CorpusError
+            If no word is known, a count is no whole number, or no token is to be scored.
+        """
+        from esvi_shm import metrics
+
+        observed, scored = metrics.split_tokens(self.aligned(corpus).corpus, seed)
+        topics = metrics.point_topics(self.lambda_)
+        theta = metrics.fold_in(topics, self.alpha, observed, n_workers=n_workers)
+        return metrics.completion_perplexity(theta, topics, scored)
 
     def aligned(self, corpus: Any, may_be_empty: bool = False) -> "Alignment":
         """Documents in the model's vocabulary; see `metrics.align`.

@@ -379,6 +379,35 @@ def test_a_grid_search_chooses_by_score(documents):
     assert search.best_estimator_.components_.shape[0] == search.best_params_["n_components"]
 
 
+def test_a_grid_search_may_choose_by_completion():
+    lda, grid = LDA(**QUICK, random_state=0), {"n_components": [1, 2, 3]}
+    search = GridSearchCV(lda, grid, cv=2, scoring=LDA.completion_score).fit(MATRIX)
+    found = search.cv_results_["mean_test_score"]
+    first, second = MATRIX[:15], MATRIX[15:]
+    for n, score in zip([1, 2, 3], found, strict=True):
+        of_folds = []
+        for train, test in ((second, first), (first, second)):
+            fitted = clone(lda).set_params(n_components=n).fit(train)
+            of_folds.append(-fitted.model_.completion(test).perplexity)
+        assert score == pytest.approx(np.mean(of_folds), rel=1e-12)
+    with pytest.raises(NotFittedError):
+        lda.completion_score(MATRIX)
+
+
+def test_completion_is_that_of_the_metrics():
+    model, documents = LDA(**QUICK).fit(WORDS).model_, [["ship", "sea", "rum"] * 3, ["moss", "sea"]]
+    found = model.completion(documents, seed=3)
+    corpus = metrics.align(Corpus.from_tokens(documents), model.words).corpus
+    observed, scored = metrics.split_tokens(corpus, 3)
+    topics = metrics.point_topics(model.lambda_)
+    theta = metrics.fold_in(topics, model.alpha, observed)
+    expected = metrics.completion_perplexity(theta, topics, scored)
+    assert found.perplexity == expected.perplexity > 1
+    np.testing.assert_array_equal(found.tokens, expected.tokens)
+    with pytest.raises(CorpusError, match="there must be a word in common"):
+        model.completion([["xyz"]])
+
+
 def test_a_fitted_one_comes_back_from_a_pickle():
     lda = LDA(**QUICK, random_state=0).fit(MATRIX)
     again = pickle.loads(pickle.dumps(lda))

@@ -17,13 +17,13 @@ from esvi_shm.corpus.corpus import Corpus, as_corpus
 from esvi_shm.errors import CorpusError, ParameterError
 from esvi_shm.metrics.alignment import align
 from esvi_shm.metrics.completion import completion_perplexity, split_tokens
-from esvi_shm.metrics.inference import fold_in, point_topics
+from esvi_shm.metrics.inference import CLOSE, fold_in, point_topics
 
 #: Part of the seed of the draw, so that it is not that of a start.
 DRAW = 0x401D
-#: When theta is near enough to its fixed point (`fold_in`); and where figures are only compared: it
-#: takes half the time, and moves the perplexity by 0.01%, in one direction.
-CLOSE, ROUGH = 1e-6, 1e-4
+#: How far theta may be from its fixed point (`fold_in`) where figures are only compared: it takes
+#: half the time, and moves the perplexity by 0.01%, in one direction.
+ROUGH = 1e-4
 
 
 class HeldOut:

@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     from esvi_shm.metrics.completion import Half
 
 INFERENCES = ("vb", "cvb0")
+#: theta has settled, in `fold_in`.
+CLOSE = 1e-6
 #: Rows that are converted at a time.
 CHUNK = 4096
 #: `PreparedTopics` keeps rows of all words up to so many bytes.
@@ -251,7 +253,7 @@ def fold_in(
     alpha: np.ndarray,
     corpus: "Corpus | Half",
     steps: int = 100,
-    tol: float = 1e-6,
+    tol: float = CLOSE,
     n_workers: int | None = None,
 ) -> np.ndarray:
     """theta of unseen documents, by the cvb0 fixed point under topics that stay as they are.
