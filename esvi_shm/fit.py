@@ -127,7 +127,8 @@ def _parser() -> argparse.ArgumentParser:
         "--settle", type=int, metavar="N",
         help="how often a pass all workers together put what they found of a word into the topics, "
         "at least; more is fewer passes and, where words are rare, slower ones (default: "
-        "once each; cvb0 with at most 50 passes, storages margins and sparse: 4)",
+        "once each; cvb0 with at most 50 passes, storages margins and sparse: 2 to 4, by the "
+        "pairs of a word)",
     )  # fmt: skip
     model.add_argument(
         "--relax", type=float, metavar="W",

@@ -46,6 +46,10 @@ GROUPS_PER_WORKER = 4
 #: blocks for its sake pay until they add as many rows: margins have one of K floats for each
 #: document in each block (8.2 million documents of 59 pairs: 9 blocks take twice the memory of 4).
 WORDS_A_BLOCK = 16384
+#: Where it is chosen, words settle in a pass after so many of their pairs at most, but twice: what
+#: belongs to a word takes as long as 7 pairs (128 topics). AP, 128 topics, has a perplexity of 2119
+#: by 4 times in 30 passes, of 2111 by 2 in 37, which take as long (`bench/RESULTS.md`).
+PAIRS_A_SETTLE, LEAST_SETTLE = 12, 2
 #: What `Cut` holds at most for each word of the vocabulary, for a while; and more for each turn.
 BYTES_A_WORD, BYTES_A_WORD_AND_TURN = 36, 13
 
@@ -84,17 +88,20 @@ def choose_n_groups(n_workers: int) -> int:
     return GROUPS_PER_WORKER * n_workers if n_workers > 1 else 1
 
 
-def choose_n_turns(config: FitConfig, n_workers: int) -> int:
-    """The turns of a visit, for so many workers in all.
+def choose_n_turns(config: FitConfig, n_workers: int, pairs_a_word: float) -> int:
+    """The turns of a visit, for so many workers in all, and pairs of a word on average.
 
     Examples
     --------
-    >>> [choose_n_turns(FitConfig(settle=4), n) for n in (1, 2, 3, 16)]
+    >>> [choose_n_turns(FitConfig(settle=4), n, 30.0) for n in (1, 2, 3, 16)]
     [4, 2, 2, 1]
     """
     if config.axis == "topics":
         return 1
-    return -(-settle_and_relax(config)[0] // n_workers)
+    settle = settle_and_relax(config)[0]
+    if config.settle is None:
+        settle = min(settle, max(int(pairs_a_word / PAIRS_A_SETTLE), LEAST_SETTLE))
+    return -(-settle // n_workers)
 
 
 class Cut:
@@ -112,7 +119,7 @@ class Cut:
         assert P is not None and B is not None
         what = f"{corpus.name}: the order of {corpus.n_words} words"
         n_nodes = corpus.nodes.n_nodes if isinstance(corpus, Part) else 1
-        n_turns = choose_n_turns(config, P * n_nodes)
+        n_turns = choose_n_turns(config, P * n_nodes, corpus.whole.n_pairs / corpus.n_words)
         self.words_travel = config.axis == "words"
         bytes_a_word = BYTES_A_WORD + BYTES_A_WORD_AND_TURN * n_turns
         check_memory(bytes_a_word * corpus.n_words, what)

@@ -55,8 +55,9 @@ CVB0_TOLERANCE = 1000.0
 #: AP 1% of its perplexity).
 RELAX_SHARE = 5 / 6
 PLAIN_SHARE, MOST_PLAIN_PASSES = 2 / 3, 25
-#: Inference `cvb0` with at most so many passes has words settle so often a pass and go so much
-#: further, where nothing else is asked for; with more passes its topics predict better without.
+#: Inference `cvb0` with at most so many passes has words settle so often a pass (less where they
+#: have few pairs: `cut.choose_n_turns`) and go so much further, where nothing else is asked for;
+#: with more passes its topics predict better without.
 FEW_PASSES, FEW_SETTLE, FEW_RELAX = 50, 4, 1.8
 
 

@@ -74,21 +74,25 @@ def test_no_pass_is_by_cvb0_once_the_rule_stays(n_passes):
 
 
 @pytest.mark.parametrize(
-    ("options", "n_workers", "turns"),
+    ("options", "n_workers", "pairs_a_word", "turns"),
     [
-        ({"settle": 4}, 1, 4),
-        ({"settle": 4}, 3, 2),
-        ({"inference": "cvb0", "settle": 8}, 3, 3),
-        ({"settle": 4, "axis": "topics"}, 1, 1),
-        ({"inference": "anneal"}, 1, 1),
-        ({"inference": "anneal", "n_passes": 20}, 1, 1),
-        ({"inference": "cvb0", "n_passes": 50}, 1, 4),
-        ({"inference": "cvb0", "n_passes": 50}, 2, 2),
-        ({"inference": "cvb0", "n_passes": 50, "settle": 1}, 1, 1),
-        ({"inference": "cvb0", "n_passes": 50, "storage": "full"}, 1, 1),
-        ({"inference": "cvb0", "n_passes": 51}, 1, 1),
-        ({"inference": "vb", "settle": 3}, 1, 3),
+        ({"settle": 4}, 1, 100, 4),
+        ({"settle": 4}, 1, 3, 4),
+        ({"settle": 4}, 3, 100, 2),
+        ({"inference": "cvb0", "settle": 8}, 3, 100, 3),
+        ({"settle": 4, "axis": "topics"}, 1, 100, 1),
+        ({"inference": "anneal"}, 1, 100, 1),
+        ({"inference": "anneal", "n_passes": 20}, 1, 100, 1),
+        ({"inference": "cvb0", "n_passes": 50}, 1, 100, 4),
+        ({"inference": "cvb0", "n_passes": 50}, 1, 47.9, 3),
+        ({"inference": "cvb0", "n_passes": 50}, 1, 1.5, 2),
+        ({"inference": "cvb0", "n_passes": 50}, 2, 100, 2),
+        ({"inference": "cvb0", "n_passes": 50}, 2, 20, 1),
+        ({"inference": "cvb0", "n_passes": 50, "settle": 1}, 1, 100, 1),
+        ({"inference": "cvb0", "n_passes": 50, "storage": "full"}, 1, 100, 1),
+        ({"inference": "cvb0", "n_passes": 51}, 1, 100, 1),
+        ({"inference": "vb", "settle": 3}, 1, 100, 3),
     ],
 )
-def test_all_workers_together_settle_so_often(options, n_workers, turns):
-    assert choose_n_turns(FitConfig(**options), n_workers) == turns
+def test_all_workers_together_settle_so_often(options, n_workers, pairs_a_word, turns):
+    assert choose_n_turns(FitConfig(**options), n_workers, pairs_a_word) == turns
