@@ -57,14 +57,19 @@ def lay_out_within(
     open_blocks = open_blocks and config.axis == "words"
     numbers = list(_numbers_of_blocks(config, peers)) if open_blocks else [config.n_blocks]
 
-    @cache
-    def cut(n_blocks: int) -> Layout:
-        return lay_out(data, replace(first.config, n_blocks=n_blocks), release)
+    # A family may cut the data for a storage. Others, as of topk by what is kept, share a cut.
+    cuts = {(first.config.n_blocks, first.config.storage): first}
+
+    def lay_out_again(made: FitConfig) -> Layout:
+        key = made.n_blocks, made.storage
+        if key not in cuts:
+            cuts[key] = lay_out(data, made, release)
+        return cuts[key].with_config(made)
 
     def layouts(ways: Iterable[Changes]) -> Iterator[Layout]:
         for n in numbers:
             for way in ways:
-                yield cut(n).with_config(replace(config, **way, n_blocks=n))
+                yield lay_out_again(replace(config, **way, n_blocks=n))
 
     def fitting(ways: Iterable[Changes]) -> Layout | None:
         return next((layout for layout in layouts(ways) if peak(layout) <= limit), None)

@@ -308,7 +308,7 @@ class Model:
         self, n_passes: int, held: AnyCorpus, arrays: Mapping[str, Arrays], learned: Any
     ) -> dict[str, Any]:
         last = max(n_passes - 1, 0)
-        cvb0, power, _ = self.schedule.rule(last)
+        cvb0, power, *_ = self.schedule.rule(last)
         found: dict[str, Any] = {"inference": "cvb0" if cvb0 else "vb", "power": power}
         shared = arrays["parameters"]
         uses_active = "active_visits" in shared and bool(shared["active_visits"].any())

@@ -12,8 +12,9 @@ Under `cvb0` it ends at 0.9: its topics predict best while they are still temper
 cvb0 leaves a pair's own share out of the counts (see `exclusion`): its topics predict better then,
 and vb goes on from them to a higher bound; where it does not go on, half as much again. Such a pass
 takes twice as long, and while the topics still form it need not be. Over-relaxed margins (see
-`margins`) form them in fewer passes, and with inference `cvb0` nothing is left out at first where
-they are; the last ones go without, so that all sums are those of phi at the end.
+`margins`) of words that settle several times a pass form them in fewer passes, and better ones;
+with inference `cvb0` nothing is left out at first where they are. The last passes go without, so
+that all sums are those of phi at the end.
 
 Noise (see `noise`) goes down to 0 over its passes in the same way.
 
@@ -48,17 +49,15 @@ ACTIVE_TOPICS, DENSE_PASSES = 512, 20
 #: elsewhere: at 10 times the tokens inside so many pairs were updated over more topics that a pass
 #: took 7 to 14 times as long as over all (AP, 1024 topics).
 CVB0_TOLERANCE = 1000.0
-
-
 #: Of over-relaxed fits: the share of the passes of cvb0 that go further; the share that leaves
-#: nothing out where nothing else is asked for, and so many passes at most (two thirds of 100 cost
-#: AP 1% of its perplexity).
-RELAX_SHARE = 5 / 6
+#: nothing out where nothing else is asked for; and so many passes at most (two thirds of 100 that
+#: leave nothing out cost AP 1% of its perplexity).
+RELAX_SHARE, MOST_RELAX_PASSES = 5 / 6, 80
 PLAIN_SHARE, MOST_PLAIN_PASSES = 2 / 3, 25
-#: Inference `cvb0` with at most so many passes has words settle so often a pass (less where they
-#: have few pairs: `cut.choose_n_turns`) and go so much further, where nothing else is asked for;
-#: with more passes its topics predict better without.
-FEW_PASSES, FEW_SETTLE, FEW_RELAX = 50, 4, 1.8
+#: Where passes are by cvb0, words settle so often a pass (less where they have few pairs:
+#: `cut.choose_n_turns`) and go so much further, if nothing else is asked for. Visits over active
+#: sets, which take long for each word, would take as many times longer.
+CVB0_SETTLE, CVB0_RELAX = 4, 1.8
 
 
 def settle_and_relax(config: FitConfig) -> tuple[int, float]:
@@ -70,17 +69,19 @@ def settle_and_relax(config: FitConfig) -> tuple[int, float]:
     (4, 1.8)
     >>> settle_and_relax(FitConfig(inference="cvb0", n_passes=25, relax=1.0))
     (4, 1.0)
-    >>> settle_and_relax(FitConfig(inference="cvb0", n_passes=100))
+    >>> settle_and_relax(FitConfig(inference="vb"))
     (1, 1.0)
     """
-    is_few = (
-        config.inference == "cvb0"
-        and config.n_passes <= FEW_PASSES
+    of_cvb0 = config.inference == "cvb0" or (
+        config.inference == "anneal" and config.cvb0_passes != 0 and config.n_topics < ACTIVE_TOPICS
+    )
+    goes_further = (
+        of_cvb0
         and config.storage in MARGINS
         and config.axis == "words"
         and config.dense_passes is None
     )
-    settle, relax = (FEW_SETTLE, FEW_RELAX) if is_few else (1, 1.0)
+    settle, relax = (CVB0_SETTLE, CVB0_RELAX) if goes_further else (1, 1.0)
     return (
         settle if config.settle is None else config.settle,
         relax if config.relax is None else config.relax,
@@ -131,7 +132,7 @@ class Schedule:
             self.plain_passes = min(int(PLAIN_SHARE * cvb0_passes), MOST_PLAIN_PASSES)
         self.relax_passes = 0
         if self._relax > 1.0 and self.inference != "vb" and config.storage in MARGINS:
-            self.relax_passes = int(RELAX_SHARE * cvb0_passes)
+            self.relax_passes = min(int(RELAX_SHARE * cvb0_passes), MOST_RELAX_PASSES)
         self.leaves_out = self._left_out != exclusion.NONE and config.inference != "vb"
         self.strength = config.noise
         most = VB_NOISE_PASSES if config.inference == "vb" else MOST_NOISE_PASSES
@@ -196,9 +197,9 @@ class Schedule:
             return 0.0
         return CVB0_TOLERANCE if self.cvb0(pass_) else TOLERANCE
 
-    def rule(self, pass_: int) -> tuple[bool, float, float]:
-        """What a pass (from 0) is made by: cvb0, which says what is left out too; power; noise."""
-        return self.cvb0(pass_), self.power(pass_), self.noise(pass_)
+    def rule(self, pass_: int) -> tuple[bool, float, float, float]:
+        """What a pass (from 0) is made by: cvb0, which says what is left out too; the others."""
+        return self.cvb0(pass_), self.power(pass_), self.noise(pass_), self.relax(pass_)
 
     @property
     def n_passes(self) -> int:

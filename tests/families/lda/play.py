@@ -31,8 +31,13 @@ class Case:
 
 
 def play(counts: np.ndarray, vocabulary=None, **options) -> SerialFit:
-    """A fit, with one worker and block unless told otherwise; `topk` keeps all topics then."""
-    options = {"n_workers": 1, "n_blocks": 1, "inference": "vb", **options}
+    """A fit, with one worker and block unless told otherwise; `topk` keeps all topics then.
+
+    Words settle once a pass, as far as their margins say (`cases` draws other ways): what there is
+    beside the code knows no other.
+    """
+    plain = {"settle": 1, "relax": 1.0}
+    options = {"n_workers": 1, "n_blocks": 1, "inference": "vb", **plain, **options}
     if options.get("storage") == "topk":
         options = {"topk": options["n_topics"], **options}
     return SerialFit(

@@ -59,10 +59,11 @@ def test_each_visit_has_its_own_key():
 
 
 def test_the_strength_goes_down_to_nothing():
-    schedule = Schedule(FitConfig(inference="cvb0", noise=2.0, noise_passes=4, temper_passes=0))
+    plain = {"inference": "cvb0", "temper_passes": 0, "relax": 1.0}
+    schedule = Schedule(FitConfig(**plain, noise=2.0, noise_passes=4))
     assert [schedule.noise(i) for i in (0, 1, 3, 4, 99)] == [2.0, 1.5, 0.5, 0.0, 0.0]
     assert schedule.n_passes == 4
-    quiet = Schedule(FitConfig(inference="cvb0", noise_passes=9, temper_passes=0))
+    quiet = Schedule(FitConfig(**plain, noise_passes=9))
     assert quiet.noise(0) == 0.0 and quiet.n_passes == 0
 
 

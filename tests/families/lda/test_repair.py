@@ -249,14 +249,20 @@ def test_products_of_many_rows():
 
 
 @pytest.mark.parametrize(
-    ("options", "n"),
-    [({}, 70), ({"inference": "cvb0"}, 70), ({"temper_passes": 0}, 45), ({"inference": "vb"}, 0)],
+    ("options", "n", "first"),
+    [
+        ({}, 70, 71),
+        ({"inference": "cvb0"}, 80, 81),
+        ({"inference": "cvb0", "relax": 1.0}, 70, 71),
+        ({"temper_passes": 0}, 45, 71),
+        ({"inference": "vb"}, 0, 1),
+    ],
 )
-def test_the_updates_must_stay_the_same(options, n):
-    """By default the power rises up to pass 70, and vb begins with pass 50."""
+def test_the_updates_must_stay_the_same(options, n, first):
+    """The power rises up to pass 70, vb begins with pass 50, cvb0 goes further up to pass 80."""
     with pytest.raises(ParameterError, match=f"repair_after must .*, got {n}"):
         find("lda").check(FitConfig(**options, repair_after=n))
-    find("lda").check(FitConfig(**options, repair_after=(71, 90)))
+    find("lda").check(FitConfig(**options, repair_after=(first, 90)))
 
 
 def test_what_is_kept_is_in_the_plan():
