@@ -186,12 +186,12 @@ class FitConfig:
     settle : int or None
         How often a pass all workers together put what they found of a word into its parameters, at
         least: each worker's documents take turns. None: once each; 2 to 4, by how many pairs a
-        word has, with inference `cvb0` and at most 50 passes, by storage `margins` or `sparse` and
-        without `dense_passes`.
+        word has, with inference `cvb0`, or `anneal` below 512 topics, by storage `margins` or
+        `sparse` and without `dense_passes`.
     relax : float or None
         Step of a word's expected counts from their last value to the new one, in the first five
-        sixths of cvb0's passes; above 1: over-relaxed. None: 1, or 1.8 where `settle` is above 1
-        then.
+        sixths of cvb0's passes, at most 80; above 1: over-relaxed. None: 1, or 1.8 where `settle`
+        is 2 to 4 then.
     refold_after : tuple of int
         Numbers of passes after which all documents are folded in afresh.
     noise : float
