@@ -127,14 +127,14 @@ def _parser() -> argparse.ArgumentParser:
         "--settle", type=int, metavar="N",
         help="how often a pass all workers together put what they found of a word into the topics, "
         "at least; more is fewer passes and, where words are rare, slower ones (default: "
-        "once each; cvb0, and anneal below 512 topics, storages margins and sparse: 2 to 4, by "
-        "the pairs of a word)",
+        "once each; cvb0, and anneal below 512 topics, storages margins and sparse, without "
+        "--dense-passes: 2 to 4, by the pairs of a word)",
     )  # fmt: skip
     model.add_argument(
         "--relax", type=float, metavar="W",
         help="step of a word's counts towards their new value in the first five sixths of cvb0's "
         "passes, at most 80; above 1 and below 2 it goes further (default: 1; cvb0, and anneal "
-        "below 512 topics, storages margins and sparse: 1.8)",
+        "below 512 topics, storages margins and sparse, without --dense-passes: 1.8)",
     )  # fmt: skip
     model.add_argument(
         "--refold-after", type=_whole_numbers, default=(), metavar="N,N...",

@@ -211,9 +211,9 @@ class Family(Protocol):
     def storages(config: FitConfig) -> tuple[Sequence[Changes], Sequence[Changes]]:
         """The ways to hold the state that a configuration leaves open, as changes to it.
 
-        First those that give the same iterates, at least one, the best first: that is taken where
-        memory is not short. Then those that come at a price: one that is tried first, and others,
-        which take less and less memory.
+        First those that make the same updates, or as good ones, at least one, the best first: that
+        is taken where memory is not short. Then those that come at a price: one that is tried
+        first, and others, which take less and less memory.
         """
 
     def rows(self, arrays: Arrays, block: int) -> Any:

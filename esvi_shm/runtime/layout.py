@@ -82,7 +82,7 @@ class Layout:
         Parameters
         ----------
         config : FitConfig
-            With the same numbers of workers and blocks.
+            With the same numbers of workers and blocks, for which the family cuts the data alike.
         """
         model = families.find(config.family)(config, self.sizes)
         tables = {**self.tables, "parameters": Table(model.shared_specs())}

@@ -91,8 +91,15 @@ def test_full_is_taken_where_documents_are_so_short_that_it_is_smaller(caplog):
     assert limit < peak(SHORT, config, storage="margins")
     with caplog.at_level(logging.INFO):
         assert taken(SHORT, config, limit) == ("full", None, 4)
-    (record,) = caplog.records
-    # The same iterates: no warning.
+    (record,) = caplog.records[:1]
+    # The data are cut anew: by `full` words settle once a pass.
+    config = replace(config, n_workers=1)
+    for storage, turns in (("margins", 2), ("full", 1)):
+        assert engine.plan(SHORT, replace(config, storage=storage)).sizes.n_turns == turns
+    limit = peak(SHORT, config, storage="full")
+    found = engine.plan(SHORT, replace(config, max_memory=limit))
+    assert (found.config.storage, found.sizes.n_turns) == ("full", 1)
+    # As good: no warning.
     assert record.levelno == logging.INFO
     assert "taking storage full in 4 blocks (about " in record.getMessage()
     assert ", for storage margins in 4 blocks would take about " in record.getMessage()

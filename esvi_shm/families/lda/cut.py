@@ -46,9 +46,10 @@ GROUPS_PER_WORKER = 4
 #: blocks for its sake pay until they add as many rows: margins have one of K floats for each
 #: document in each block (8.2 million documents of 59 pairs: 9 blocks take twice the memory of 4).
 WORDS_A_BLOCK = 16384
-#: Where it is chosen, words settle in a pass after so many of their pairs at most, but twice: what
-#: belongs to a word takes as long as 7 pairs (128 topics). AP, 128 topics, has a perplexity of 2119
-#: by 4 times in 30 passes, of 2111 by 2 in 37, which take as long (`bench/RESULTS.md`).
+#: Where it is chosen, words settle after so many of their pairs at least (on average), but twice a
+#: pass in any case: what belongs to a word takes as long as 6 pairs (NIPS, 128 topics). AP, 128
+#: topics, has a perplexity of 2119 by 4 times in 30 passes, of 2111 by 2 in 37, which take as long
+#: (`bench/RESULTS.md`).
 PAIRS_A_SETTLE, LEAST_SETTLE = 12, 2
 #: What `Cut` holds at most for each word of the vocabulary, for a while; and more for each turn.
 BYTES_A_WORD, BYTES_A_WORD_AND_TURN = 36, 13

@@ -2,9 +2,9 @@
 
     phi[j, k] = phi_dvk of the shard's pair j
 
-The same schedule and the same updates as `margins`, with the margins' changes taken from the
-change of each phi. It needs K floats for every pair and is slower; it is here because the
-paper states its algorithm on phi, and as a check of `margins`.
+The same updates as `margins` where these are not over-relaxed and words settle as often, with the
+margins' changes taken from the change of each phi. It needs K floats for every pair and is slower;
+it is here because the paper states its algorithm on phi, and as a check of `margins`.
 """
 
 import numpy as np

@@ -54,9 +54,9 @@ CVB0_TOLERANCE = 1000.0
 #: leave nothing out cost AP 1% of its perplexity).
 RELAX_SHARE, MOST_RELAX_PASSES = 5 / 6, 80
 PLAIN_SHARE, MOST_PLAIN_PASSES = 2 / 3, 25
-#: Where passes are by cvb0, words settle so often a pass (less where they have few pairs:
-#: `cut.choose_n_turns`) and go so much further, if nothing else is asked for. Visits over active
-#: sets, which take long for each word, would take as many times longer.
+#: Where a fit makes passes by cvb0, words settle so often in each pass (less where they have few
+#: pairs: `cut.choose_n_turns`), and go so much further in those, if nothing else is asked for.
+#: Visits over active sets, which take long for each word, would take as many times longer.
 CVB0_SETTLE, CVB0_RELAX = 4, 1.8
 
 
@@ -126,13 +126,12 @@ class Schedule:
         choice = config.leave_out or ("excess" if all_cvb0 else "pair")
         self._left_out = exclusion.NONE if without else exclusion.CHOICES.index(choice)
         cvb0_passes = config.n_passes if all_cvb0 else self.cvb0_passes
-        self.plain_passes = 0
+        self.relax_passes = self.plain_passes = 0
         self._relax = settle_and_relax(config)[1]
-        if all_cvb0 and self._relax > 1.0 and config.leave_out is None:
-            self.plain_passes = min(int(PLAIN_SHARE * cvb0_passes), MOST_PLAIN_PASSES)
-        self.relax_passes = 0
         if self._relax > 1.0 and self.inference != "vb" and config.storage in MARGINS:
             self.relax_passes = min(int(RELAX_SHARE * cvb0_passes), MOST_RELAX_PASSES)
+            if all_cvb0 and config.leave_out is None:
+                self.plain_passes = min(int(PLAIN_SHARE * cvb0_passes), MOST_PLAIN_PASSES)
         self.leaves_out = self._left_out != exclusion.NONE and config.inference != "vb"
         self.strength = config.noise
         most = VB_NOISE_PASSES if config.inference == "vb" else MOST_NOISE_PASSES
@@ -197,9 +196,10 @@ class Schedule:
             return 0.0
         return CVB0_TOLERANCE if self.cvb0(pass_) else TOLERANCE
 
-    def rule(self, pass_: int) -> tuple[bool, float, float, float]:
-        """What a pass (from 0) is made by: cvb0, which says what is left out too; the others."""
-        return self.cvb0(pass_), self.power(pass_), self.noise(pass_), self.relax(pass_)
+    def rule(self, pass_: int) -> tuple[bool, float, float, float, int]:
+        """What a pass (from 0) is made by: cvb0, power, noise, step, what is left out."""
+        cvb0, leave_out = self.cvb0(pass_), self.leave_out(pass_)
+        return cvb0, self.power(pass_), self.noise(pass_), self.relax(pass_), leave_out
 
     @property
     def n_passes(self) -> int:

@@ -28,6 +28,7 @@ def passes_of(**options):
         ({"inference": "cvb0", "n_passes": 24}, (16, 20)),
         ({"inference": "cvb0", "n_passes": 50}, (25, 41)),
         ({"inference": "cvb0", "n_passes": 24, "storage": "full"}, (0, 0)),
+        ({"inference": "cvb0", "n_passes": 24, "storage": "full", "relax": 1.8}, (0, 0)),
         ({"inference": "cvb0", "n_passes": 24, "storage": "full", "axis": "topics"}, (24, 0)),
         ({"inference": "cvb0", "n_passes": 24, "dense_passes": 9}, (0, 0)),
         ({"inference": "anneal", "n_passes": 24}, (10, 10)),
