@@ -406,6 +406,10 @@ def test_completion_is_that_of_the_metrics():
     np.testing.assert_array_equal(found.tokens, expected.tokens)
     with pytest.raises(CorpusError, match="there must be a word in common"):
         model.completion([["xyz"]])
+    for seed in (-1, 2**63, 1.5, "a", None, True):
+        with pytest.raises(ParameterError, match="seed must be a whole number from 0 to 2"):
+            model.completion(documents, seed=seed)
+    assert model.completion(documents, seed=4).tokens.tolist() != found.tokens.tolist()
 
 
 def test_a_fitted_one_comes_back_from_a_pickle():

@@ -82,7 +82,7 @@ def split_tokens(corpus: Corpus, seed: int = 0) -> tuple[Half, Half]:
     CorpusError
         For a count that is no whole number: there is no half to send a part of a token to.
     ParameterError
-        For a seed out of range.
+        For a seed that is no whole number or out of range.
 
     Examples
     --------
@@ -91,8 +91,9 @@ def split_tokens(corpus: Corpus, seed: int = 0) -> tuple[Half, Half]:
     >>> observed.n_tokens + scored.n_tokens
     12
     """
-    if not 0 <= seed < 2**63:
-        raise ParameterError("seed", "must be from 0 to 2**63 - 1", seed)
+    is_whole = isinstance(seed, int | np.integer) and not isinstance(seed, bool)
+    if not is_whole or not 0 <= seed < 2**63:
+        raise ParameterError("seed", "must be a whole number from 0 to 2**63 - 1", seed)
     check_whole_counts(corpus)
     # By its name a word has the same coins in every vocabulary.
     words = (corpus.word(v) for v in range(corpus.n_words))
@@ -112,8 +113,8 @@ def check_whole_counts(corpus: Corpus) -> None:
         d = int(np.searchsorted(corpus.indptr, j, side="right")) - 1
         raise CorpusError(
             corpus.name,
-            "tokens are taken one by one, so counts must be whole numbers below 2**31, not "
-            f"fractions: got {float(corpus.counts[j])!r} in document {d} (from 0), "
+            "tokens are taken one by one, so counts must be whole numbers below 2**31: "
+            f"got {float(corpus.counts[j])!r} in document {d} (from 0), "
             f"word {corpus.word(int(corpus.indices[j]))!r}",
         )
 

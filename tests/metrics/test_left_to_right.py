@@ -117,7 +117,7 @@ def test_bad_input():
             left_to_right(topics, alpha, corpus, **options)
     with pytest.raises(ParameterError, match=r"topics must have the shape \(12, 4\)"):
         left_to_right(topics, alpha[:4], corpus)
-    with pytest.raises(CorpusError, match=r"whole numbers below 2\*\*31, not fractions: got 0.5"):
+    with pytest.raises(CorpusError, match=r"whole numbers below 2\*\*31: got 0.5"):
         left_to_right(topics, alpha, Corpus.from_sparse(np.full((1, 12), 0.5)))
 
 

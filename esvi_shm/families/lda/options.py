@@ -76,7 +76,7 @@ def without_effect(config: FitConfig) -> list[tuple[Any, ...]]:
     if config.leave_out is not None and config.inference == "vb":
         names = ParameterName("leave_out"), ParameterName("inference")
         found.append(("%s has no effect with %s vb", *names))
-    if config.relax is not None:
+    if config.relax is not None and config.relax != 1.0:
         for name in ("inference", "storage"):
             if getattr(config, name) in ("vb", "full", "topk"):
                 names = ParameterName("relax"), ParameterName(name)
@@ -84,10 +84,6 @@ def without_effect(config: FitConfig) -> list[tuple[Any, ...]]:
         if config.dense_passes is not None:
             names = ParameterName("relax"), ParameterName("dense_passes")
             found.append(("%s has no effect in the passes after %s", *names))
-        elif Schedule(config).dense_passes is not None:
-            names = ParameterName("relax"), ParameterName("n_topics")
-            text = "%s has no effect in passes over active sets, which %s %d has the fit try"
-            found.append((text, *names, config.n_topics))
     if config.settle is not None and config.axis == "topics":
         names = ParameterName("settle"), ParameterName("axis")
         found.append(("%s has no effect with %s topics", *names))
