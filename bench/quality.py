@@ -12,8 +12,9 @@ runs beside; where cvb0 learns alpha, the validation documents judge it, and tha
 the curves a peer is scored on its way, outside its clock; esvi_shm has a fit of
 its own for each number of passes, since what a pass does depends on how many there are.
 
-With `--bound` the ELBO (L, by `bench.score`) of whole corpora is found instead, at
-alpha = eta = 0.1.
+With `--timed` fits with the chosen priors are run again for their seconds alone, the systems in
+turn; nothing else should run beside. With `--bound` the ELBO (L, by `bench.score`) of whole
+corpora is found instead, at alpha = eta = 0.1.
 
 Each scored state is a line of OUT/quality.jsonl, and what is there is not run again: an
 interrupted run goes on, and parts may be run one by one. `--report` makes the tables and figures of
@@ -170,6 +171,22 @@ def complete(topics: peers.Topics, halves: tuple[metrics.Half, metrics.Half]) ->
     return metrics.completion_perplexity(theta, points, scored)
 
 
+def _curve(called: str, system: System) -> list[int]:
+    """The numbers of steps at which states are scored; the last is the whole fit."""
+    at = OUR_CURVE if called in OURS else CURVE
+    return [*(n for n in at if n < system.steps), system.steps]
+
+
+def _fit(
+    parts: Split, key: dict[str, Any], system: System, at: Sequence[int]
+) -> list[peers.Topics]:
+    priors = (key["topics"], key["alpha"], key["eta"])
+    others = {}
+    if "learn_priors" in OURS.get(key["system"], {}):
+        others["judge"] = parts.judge
+    return system.fit(parts.train, *priors, key["seed"], at, **others)[1]
+
+
 def fit_and_score(
     records: Records, parts: Split, key: dict[str, Any], system: System, at: Collection[int]
 ) -> None:
@@ -177,11 +194,7 @@ def fit_and_score(
     missing = [steps for steps in at if not records.find(part="state", steps=steps, **key)]
     if not missing:
         return
-    priors = (key["topics"], key["alpha"], key["eta"])
-    others = {}
-    if "learn_priors" in OURS.get(key["system"], {}):
-        others["judge"] = parts.judge
-    _, noted = system.fit(parts.train, *priors, key["seed"], missing, **others)
+    noted = _fit(parts, key, system, missing)
     for topics in noted:
         test = complete(topics, parts.test)
         records.add(
@@ -214,8 +227,7 @@ def held_out(
         tokens = complete(_uniform(parts.train, n_topics), parts.test).tokens
         records.add(part="test", **cut, tokens=tokens.tolist())
     for called, system in compared.items():
-        whole = system.steps
-        curve = [*(n for n in (OUR_CURVE if called in OURS else CURVE) if n < whole), whole]
+        whole, curve = system.steps, _curve(called, system)
         key = {**cut, "topics": n_topics, "system": called}
         # Of a peer a fit has them all; of esvi_shm each is a fit, which only the best priors get.
         at = [whole] if called in OURS else curve
@@ -228,6 +240,35 @@ def held_out(
         best = choose(quality_report.of_grid(records, key, whole))
         for seed in range(options.seeds):
             fit_and_score(records, parts, {**key, **best, "seed": seed}, system, curve)
+
+
+def timed(
+    records: Records,
+    corpus: Corpus,
+    name: str,
+    n_topics: int,
+    options: argparse.Namespace,
+    compared: dict[str, System],
+) -> None:
+    """The seconds of fits with the priors that were chosen, the systems in turn."""
+    parts = split(corpus, options.split_seed)
+    chosen = {}
+    for called, system in compared.items():
+        key = {"corpus": name, "split": options.split_seed, "topics": n_topics, "system": called}
+        grid = quality_report.of_grid(records, key, system.steps)
+        if not grid:
+            common.skip(f"{name}, {n_topics} topics: no priors were chosen for {called}")
+        chosen[called] = {**key, **choose(grid)}
+    for turn, called in itertools.product(range(options.timed), compared):
+        key, system = {**chosen[called], "seed": turn}, compared[called]
+        curve = _curve(called, system)
+        missing = [n for n in curve if not records.find(part="time", steps=n, **key)]
+        for topics in _fit(parts, key, system, missing) if missing else []:
+            records.add(
+                part="time", **key, steps=topics.steps, seconds=round(topics.seconds, 4),
+                cpu=round(topics.cpu, 4), load=round(os.getloadavg()[0], 2),
+            )  # fmt: skip
+        print(f"  {name}, {n_topics} topics, {called}: timed, turn {turn + 1}", flush=True)
 
 
 def _uniform(corpus: Corpus, n_topics: int) -> peers.Topics:
@@ -296,6 +337,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--gensim-passes", type=int, default=10)
     parser.add_argument("--chunk", type=int, default=500, help="documents an update of gensim")
     parser.add_argument("--samples", type=int, default=300, help="iterations of tomotopy")
+    parser.add_argument("--timed", type=int, default=0, metavar="N",
+                        help="the seconds of what was fitted before instead, N times")  # fmt: skip
     parser.add_argument("--bound", action="store_true", help="the ELBO of whole corpora instead")
     parser.add_argument("--report", action="store_true", help="tables and figures, nothing is run")
     parser.add_argument("--out", type=Path, default=Path("bench-results"), help="folder to save in")
@@ -323,10 +366,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
     from threadpoolctl import threadpool_limits
 
     with threadpool_limits(1):
+        work = bounds if options.bound else timed if options.timed else held_out
         for (name, path), n_topics in itertools.product(found.items(), options.topics):
-            (bounds if options.bound else held_out)(
-                records, common.load(path), name, n_topics, options, compared
-            )
+            work(records, common.load(path), name, n_topics, options, compared)
 
 
 if __name__ == "__main__":

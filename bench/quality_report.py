@@ -6,7 +6,7 @@ of that kind would change, not what another seed would.
 """
 
 import itertools
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -31,7 +31,7 @@ class Point(NamedTuple):
     """Means over seeds after so many steps."""
 
     steps: int
-    cpu: float  # seconds of the processor
+    cpu: float  # seconds of the processor: the median of `--timed`, where there are any
     perplexity: float
     draws: np.ndarray  # (DRAWS,): that on bootstrapped documents
 
@@ -105,7 +105,9 @@ def find(records: Records, **key: Any) -> Found | None:
     curve = []
     for n, same in by_steps.items():
         draws = bootstrap(tokens, np.array([r["log_likelihood"] for r in same]))
-        curve.append(Point(n, _mean(r["cpu"] for r in same), _mean(r["test"] for r in same), draws))
+        timed = [r["cpu"] for r in records.find(part="time", **key, **priors, steps=n)]
+        cpu = common.median(timed) if timed else _mean(r["cpu"] for r in same)
+        curve.append(Point(n, cpu, _mean(r["test"] for r in same), draws))
     return Found(priors, len(pairs), len(seeds), curve)
 
 
@@ -140,78 +142,115 @@ def _rows(head: list[str], rows: Iterable[list[str]]) -> list[str]:
 
 
 def tables(table: Table) -> list[str]:
-    """Perplexities; priors and seconds; ours against the best peer."""
+    """Perplexities and seconds, ours against the best peer, ours after fewer passes; priors."""
     systems = _systems(table)
+    ours = [name for name in systems if name in OURS]
 
-    def cells(show: Any) -> list[list[str]]:
-        return [
-            [corpus, *(show(of[name]) if name in of else "" for name in systems)]
-            for corpus, of in table.items()
-        ]
+    def row(label: str, show: Callable[[dict[str, Found]], str]) -> list[str]:
+        return [label, *(show(of) for of in table.values())]
+
+    def of_system(name: str, show: Callable[[Found], str]) -> Callable[[dict[str, Found]], str]:
+        return lambda of: show(of[name]) if name in of else ""
 
     most = max(found.seeds for of in table.values() for found in of.values())
 
-    def perplexity(found: Found) -> str:
-        fewer = f" (seeds: {found.seeds})" if found.seeds < most else ""
-        return f"{found.last.perplexity:.1f} ± {found.last.draws.std():.1f}{fewer}"
+    def last(found: Found) -> str:
+        fewer = f", seeds: {found.seeds}" if found.seeds < most else ""
+        return f"{_figures(found.last)}{fewer}"
 
-    lines = [f"Perplexity of the test documents, means over seeds ({most}):", ""]
-    lines += _rows(["", *systems], cells(perplexity))
-    lines += ["Chosen alpha, eta; steps; processor seconds of fitting:", ""]
-    lines += _rows(
-        ["", *systems],
-        cells(
-            lambda f: (
-                f"{f.priors['alpha']:g}, {f.priors['eta']:g} (of {f.choices}); "
-                f"{f.last.steps}; {f.last.cpu:.2f}"
-            )
-        ),
-    )
-    rows = [row for corpus, of in table.items() for row in _against_peers(corpus, of)]
-    if rows:
-        lines += [
-            "Against the peer with the least perplexity, and the processor seconds of tomotopy:",
-            "",
-        ]
-        sooner = f"as many passes as are {SPEED_TARGET:g} times sooner than tomotopy: ratio"
-        head = ["", "ours", "best peer", "peer's perplexity over ours", "tomotopy's seconds over "
-                "ours", "passes the best peer after", sooner]  # fmt: skip
-        lines += _rows(head, rows)
-    return lines
+    rows = [row(name, of_system(name, last)) for name in systems]
+    if len(ours) < len(systems):
+        for name in ours:
+            rows += [
+                row(f"best peer's over that of {name}", partial(_against_best, name=name)),
+                row(f"tomotopy's seconds over those of {name}", partial(_speed, name=name)),
+                row(f"as many passes of {name} as are {SPEED_TARGET:g} times sooner than tomotopy: "
+                    "ratio", partial(_soon, name=name)),
+                row(f"{name} passes the best peer after", partial(_passing, name=name)),
+            ]  # fmt: skip
+    for name in ours:
+        curves = [of[name].curve[:-1] for of in table.values() if name in of]
+        for steps in sorted({point.steps for curve in curves for point in curve}):
+            after = partial(_after, steps=steps)
+            rows.append(row(f"{name}, {steps} passes", of_system(name, after)))
+    lines = [
+        f"Perplexity of the test documents, means over seeds ({most}), with errors; in brackets "
+        "the processor's seconds of fitting:", "",
+    ]  # fmt: skip
+    lines += _rows(["", *table], rows)
+    lines += ["Chosen alpha, eta, of so many pairs; steps:", ""]
+
+    def chosen(found: Found) -> str:
+        alpha, eta = found.priors["alpha"], found.priors["eta"]
+        return f"{alpha:g}, {eta:g} (of {found.choices}); {found.last.steps}"
+
+    return lines + _rows(["", *table], [row(name, of_system(name, chosen)) for name in systems])
 
 
-def _against_peers(corpus: str, of: dict[str, Found]) -> list[list[str]]:
-    """A row for each of our systems."""
-    peers = {name: found for name, found in of.items() if name not in OURS}
-    if not peers:
-        return []
-    best = min(peers, key=lambda name: peers[name].last.perplexity)
-    goal = peers[best].last
-    rows = []
-    for name in (name for name in OURS if name in of):
-        ours = of[name]
-        speed, sooner, soon = "", "never", ""
-        tomotopy = [found.last.cpu for peer, found in peers.items() if peer.startswith("tomotopy")]
-        if tomotopy:
-            times = min(tomotopy) / ours.last.cpu
-            speed = f"{times:.1f} ({_met(times >= SPEED_TARGET)})"
-            # Which passes these are does not depend on the test documents.
-            fast = [p for p in ours.curve if min(tomotopy) >= SPEED_TARGET * p.cpu]
-            if fast:
-                times = min(tomotopy) / fast[-1].cpu
-                soon = f"{fast[-1].steps} passes, {times:.1f} times: {_ratio(goal, fast[-1])}"
-        passing = next((p for p in ours.curve if p.perplexity <= goal.perplexity), None)
-        if passing:
-            times = goal.cpu / passing.cpu
-            sooner = f"{passing.steps} passes, {passing.cpu:.2f} s: {times:.1f} times sooner"
-        rows.append([corpus, name, best, _ratio(goal, ours.last), speed, sooner, soon])
-    return rows
+def _figures(point: Point) -> str:
+    """Perplexity, its error and the seconds, in as many digits as say something."""
+    digits = 0 if point.perplexity >= 1000 else 1
+    seconds = f"{point.cpu:.{1 if point.cpu < 10 else 0}f}"
+    return f"{point.perplexity:.{digits}f} ± {point.draws.std():.{digits}f} ({seconds})"
+
+
+def _after(found: Found, steps: int) -> str:
+    """The figures after so many steps, if that was asked for."""
+    return next((_figures(p) for p in found.curve[:-1] if p.steps == steps), "")
+
+
+def _best_peer(of: dict[str, Found]) -> str | None:
+    peers = [name for name in of if name not in OURS]
+    return min(peers, key=lambda name: of[name].last.perplexity) if peers else None
+
+
+def _seconds_of_tomotopy(of: dict[str, Found]) -> float | None:
+    """Those of the faster one."""
+    return min((f.last.cpu for name, f in of.items() if name.startswith("tomotopy")), default=None)
+
+
+def _against_best(of: dict[str, Found], name: str) -> str:
+    best = _best_peer(of)
+    if name not in of or best is None:
+        return ""
+    return f"{best}: {_ratio(of[best].last, of[name].last)}"
+
+
+def _speed(of: dict[str, Found], name: str) -> str:
+    theirs = _seconds_of_tomotopy(of)
+    if name not in of or theirs is None:
+        return ""
+    times = theirs / of[name].last.cpu
+    return f"{times:.1f} ({_met(times >= SPEED_TARGET)})"
+
+
+def _soon(of: dict[str, Found], name: str) -> str:
+    """Which passes these are does not depend on the test documents."""
+    best, theirs = _best_peer(of), _seconds_of_tomotopy(of)
+    if name not in of or best is None or theirs is None:
+        return ""
+    fast = [p for p in of[name].curve if theirs >= SPEED_TARGET * p.cpu]
+    if not fast:
+        return "none"
+    times = theirs / fast[-1].cpu
+    return f"{fast[-1].steps} passes, {times:.1f} times: {_ratio(of[best].last, fast[-1])}"
+
+
+def _passing(of: dict[str, Found], name: str) -> str:
+    best = _best_peer(of)
+    if name not in of or best is None:
+        return ""
+    goal = of[best].last
+    first = next((p for p in of[name].curve if p.perplexity <= goal.perplexity), None)
+    if first is None:
+        return "never"
+    return f"{first.steps} passes, {goal.cpu / first.cpu:.1f} times sooner"
 
 
 def _ratio(goal: Point, ours: Point) -> str:
     """A peer's perplexity over ours, with its error, and whether that is what was asked for."""
     ratio, error = goal.perplexity / ours.perplexity, (goal.draws / ours.draws).std()
-    return f"{ratio:.4f} ± {error:.4f} ({_met(ratio >= RATIO_TARGET)})"
+    return f"{ratio:.3f} ± {error:.3f} ({_met(ratio >= RATIO_TARGET)})"
 
 
 def _met(met: bool) -> str:

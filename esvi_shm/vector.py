@@ -12,7 +12,7 @@ places beyond K hold zeros and stay zero. Offsets count float32 elements. Nothin
 callers own the scratch and compute the offsets.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -114,6 +114,26 @@ class Emitter:
         exponent = self.builder.add(exponent, integers([127] * LANES))
         bits = self.builder.shl(exponent, integers([23] * LANES))
         return self.builder.bitcast(bits, VECTOR)
+
+    def split(self, vector: Any) -> tuple[Any, Any]:
+        """e and t of positive normal numbers 2**e (1 + t), 1 + t in [0.7, 1.42)."""
+        builder, integers = self.builder, ir.VectorType(INT32, LANES)
+        bits = builder.bitcast(vector, integers)
+        # Adding the distance from sqrt(1/2) to 1 makes the exponent field count from sqrt(1/2).
+        exponent = builder.ashr(
+            builder.add(bits, integers([0x004AFB0D] * LANES)), integers([23] * LANES)
+        )
+        exponent = builder.sub(exponent, integers([127] * LANES))
+        bits = builder.sub(bits, builder.shl(exponent, integers([23] * LANES)))
+        rest = builder.fsub(builder.bitcast(bits, VECTOR), self.constant(1.0))
+        return builder.sitofp(exponent, VECTOR), rest
+
+    def polynomial(self, coefficients: Sequence[float], x: Any) -> Any:
+        """c0 + c1 x + c2 x**2 + ..."""
+        value = self.constant(coefficients[-1])
+        for c in coefficients[-2::-1]:
+            value = self.multiply_add(value, x, self.constant(c))
+        return value
 
     def inverse_power_of_two_above(self, vector: Any) -> Any:
         """1 / 2**n, 2**n the smallest power of two above it; from 1 to 1e37."""

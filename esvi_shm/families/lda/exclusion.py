@@ -19,24 +19,23 @@ as they are without exclusion, relative:
 
 This is solved for s as far as it goes without f: with s_0 = sum_k w, and w o put at its mean
 a / s_0, a = sum_k w^2 o, the sum of w / (1 + (m / s_0) w o) is s_1 = s_0 / (1 + m a / s_0^2). From
-it f is computed, once. That is nearer to the equation's solution than to begin at s_0 and put s in
-twice, which needs another division for each topic; to put it in once more would change perplexity
-by nothing (`bench/RESULTS.md`). f lies in (0, 1], so nothing can become negative; pi is so large
-that its own share is left in. Under tempering w has the power and f has not. All pairs' f are
-computed afresh in each visit, so both storages have the same iterates.
+it f is computed, once, and w f kept, phi but for its sum. That is nearer to the equation's solution
+than to begin at s_0 and put s in twice, which needs another division for each topic; to put it in
+once more would change perplexity by nothing (`bench/RESULTS.md`). f lies in (0, 1], so nothing can
+become negative; pi is so large that its own share is left in. Under tempering w has the power and f
+has not. All pairs' f are computed afresh in each visit, so both storages have the same iterates.
 """
 
 from typing import Any
 
 import numpy as np
-from llvmlite import ir
 from numba import types
 from numba.core import cgutils
 from numba.extending import intrinsic, register_jitable
 
 from esvi_shm.compile import kernel
 from esvi_shm.special import LN2, log2_32
-from esvi_shm.vector import Emitter, data_of, dot_1
+from esvi_shm.vector import INT64, Emitter, data_of, dot_1
 
 #: What may be taken out, by name; the numbers are those of `update.Rule.leave_out`.
 CHOICES = ("none", "token", "pair", "excess")
@@ -97,68 +96,68 @@ def _make_dot_own(group: int) -> Any:
     result_type = types.UniTuple(types.float32, 2 * group)
 
     @intrinsic
-    def dot_own(typingctx, theta, own, rows, inverse, offsets, length):
+    def dot_own(typingctx, theta, own, rows, inverse, offsets, kept, length):
         def codegen(context, builder, signature, args):
             emit = Emitter(builder)
-            theta_data, own_data, rows_data, inverse_data = (
-                data_of(context, builder, signature.args[i], args[i]) for i in range(4)
+            theta_data, own_data, rows_data, inverse_data, kept_data = (
+                data_of(context, builder, signature.args[i], args[i]) for i in (0, 1, 2, 3, 5)
             )
             starts = cgutils.unpack_tuple(builder, args[4], group)
-            halves = [builder.lshr(start, ir.IntType(64)(1)) for start in starts]
+            halves = [builder.lshr(start, INT64(1)) for start in starts]
+            length = args[6]
 
             def body(k, sums):
                 here, mine = emit.load(theta_data, k), emit.load(own_data, k)
-                firsts, seconds = [], []
+                firsts, seconds, place = [], [], k
                 for i, (start, half) in enumerate(zip(starts, halves, strict=True)):
                     w = builder.fmul(here, emit.load(rows_data, builder.add(start, k)))
                     both = builder.fadd(mine, emit.load(inverse_data, builder.add(half, k)))
+                    share = builder.fmul(w, both)
+                    for value in (w, share):
+                        emit.store(value, kept_data, place)
+                        place = builder.add(place, length)
                     firsts.append(builder.fadd(sums[i], w))
-                    seconds.append(emit.multiply_add(builder.fmul(w, w), both, sums[group + i]))
+                    seconds.append(emit.multiply_add(w, share, sums[group + i]))
                 return firsts + seconds
 
-            sums = emit.loop(args[5], [emit.constant(0.0)] * (2 * group), body)
+            sums = emit.loop(length, [emit.constant(0.0)] * (2 * group), body)
             return context.make_tuple(
                 builder, signature.return_type, [emit.horizontal_sum(total) for total in sums]
             )
 
-        return result_type(theta, own, rows, inverse, offsets_type, types.int64), codegen
+        return result_type(theta, own, rows, inverse, offsets_type, kept, types.int64), codegen
 
     dot_own.__doc__ = f"""The sums s_0 and a of {group} pairs: first all s_0, then all a.
 
-    Equivalent to, for pair i with offset o, ``w = theta * rows[o : o + length]`` and the sums of
-    ``w`` and ``w * w * (own + inverse[o // 2 : o // 2 + length])``: a word's row of 1 / lambda is
-    where half of its offset points, as its others come in twos.
+    Equivalent to, for pair i with offset o and `kept` as rows of `length`,
+    ``w = kept[2 * i] = theta * rows[o : o + length];
+    share = kept[2 * i + 1] = w * (own + inverse[o // 2 : o // 2 + length])`` and the sums of ``w``
+    and ``w * share``: a word's row of 1 / lambda is where half of its offset points, as its others
+    come in twos.
     """
     return dot_own
 
 
 def _make_weigh(group: int) -> Any:
-    offsets_type = types.UniTuple(types.int64, group)
     floats_type = types.UniTuple(types.float32, group)
 
     @intrinsic
-    def weigh(typingctx, theta, own, rows, inverse, offsets, scales, kept, length):
+    def weigh(typingctx, scales, kept, length):
         def codegen(context, builder, signature, args):
             emit = Emitter(builder)
-            theta_data, own_data, rows_data, inverse_data, kept_data = (
-                data_of(context, builder, signature.args[i], args[i]) for i in (0, 1, 2, 3, 6)
-            )
-            starts = cgutils.unpack_tuple(builder, args[4], group)
-            scales = [emit.broadcast(c) for c in cgutils.unpack_tuple(builder, args[5], group)]
-            length, one = args[7], emit.constant(1.0)
-            halves = [builder.lshr(start, ir.IntType(64)(1)) for start in starts]
+            kept_data = data_of(context, builder, signature.args[1], args[1])
+            scales = [emit.broadcast(c) for c in cgutils.unpack_tuple(builder, args[0], group)]
+            length, one = args[2], emit.constant(1.0)
 
             def body(k, sums):
-                here, mine = emit.load(theta_data, k), emit.load(own_data, k)
                 place, changed = k, []
-                for start, half, scale, total in zip(starts, halves, scales, sums, strict=True):
-                    w = builder.fmul(here, emit.load(rows_data, builder.add(start, k)))
-                    theirs = emit.load(inverse_data, builder.add(half, k))
-                    share = builder.fmul(builder.fmul(scale, w), builder.fadd(mine, theirs))
-                    f = builder.fdiv(one, builder.fadd(one, share))
-                    emit.store(f, kept_data, place)
-                    place = builder.add(place, length)
-                    changed.append(emit.multiply_add(w, f, total))
+                for scale, total in zip(scales, sums, strict=True):
+                    share = emit.load(kept_data, builder.add(place, length))
+                    less = emit.multiply_add(scale, share, one)
+                    value = builder.fdiv(emit.load(kept_data, place), less)
+                    emit.store(value, kept_data, place)
+                    place = builder.add(place, builder.shl(length, INT64(1)))
+                    changed.append(builder.fadd(total, value))
                 return changed
 
             sums = emit.loop(length, [emit.constant(0.0)] * group, body)
@@ -166,17 +165,12 @@ def _make_weigh(group: int) -> Any:
                 builder, signature.return_type, [emit.horizontal_sum(total) for total in sums]
             )
 
-        signature = floats_type(
-            theta, own, rows, inverse, offsets_type, floats_type, kept, types.int64
-        )
-        return signature, codegen
+        return floats_type(floats_type, kept, types.int64), codegen
 
-    weigh.__doc__ = f"""f of {group} pairs, into `kept`, and the sums of w f.
+    weigh.__doc__ = f"""w f of {group} pairs in place of w, and its sums.
 
-    Equivalent to, for pair i with offset o and scale c,
-    ``w = theta * rows[o : o + length];
-    f = 1 / (1 + c * w * (own + inverse[o // 2 : o // 2 + length]));
-    kept[i * length : (i + 1) * length] = f`` and the sum of ``w * f``.
+    Equivalent to, for pair i with scale c and `kept` as rows of `length`,
+    ``kept[2 * i] /= 1 + c * kept[2 * i + 1]`` and its sum.
     """
     return weigh
 
@@ -186,28 +180,25 @@ def _make_mix_kept(group: int, both: bool) -> Any:
     weights_type = types.UniTuple(types.float32, group)
 
     @intrinsic
-    def mix_kept(typingctx, theta, total, rows, kept, offsets, weights, length):
+    def mix_kept(typingctx, total, rows, kept, offsets, weights, length):
         def codegen(context, builder, signature, args):
             emit = Emitter(builder)
-            theta_data, total_data, rows_data, kept_data = (
-                data_of(context, builder, signature.args[i], args[i]) for i in range(4)
+            total_data, rows_data, kept_data = (
+                data_of(context, builder, signature.args[i], args[i]) for i in range(3)
             )
-            starts = cgutils.unpack_tuple(builder, args[4], group)
-            scales = [emit.broadcast(w) for w in cgutils.unpack_tuple(builder, args[5], group)]
-            length = args[6]
+            starts = cgutils.unpack_tuple(builder, args[3], group)
+            scales = [emit.broadcast(w) for w in cgutils.unpack_tuple(builder, args[4], group)]
+            length = args[5]
 
             def body(k, _):
-                here = emit.load(theta_data, k) if both else None
                 running, place, changed = emit.load(total_data, k), k, []
                 for start, scale in zip(starts, scales, strict=True):
-                    at = builder.add(start, k)
-                    part = builder.fmul(scale, emit.load(kept_data, place))
-                    place = builder.add(place, length)
-                    running = emit.multiply_add(part, emit.load(rows_data, at), running)
+                    value = builder.fmul(scale, emit.load(kept_data, place))
+                    place = builder.add(place, builder.shl(length, INT64(1)))
+                    running = builder.fadd(running, value)
                     if both:
-                        beside = builder.add(at, length)
-                        old = emit.load(rows_data, beside)
-                        changed.append((emit.multiply_add(part, here, old), beside))
+                        beside = builder.add(builder.add(start, k), length)
+                        changed.append((builder.fadd(emit.load(rows_data, beside), value), beside))
                 emit.store(running, total_data, k)
                 for value, beside in changed:
                     emit.store(value, rows_data, beside)
@@ -216,14 +207,16 @@ def _make_mix_kept(group: int, both: bool) -> Any:
             emit.loop(length, [], body)
             return context.get_dummy_value()
 
-        signature = types.void(theta, total, rows, kept, offsets_type, weights_type, types.int64)
+        signature = types.void(total, rows, kept, offsets_type, weights_type, types.int64)
         return signature, codegen
 
-    mix_kept.__doc__ = f"""As `vector.mix_{"both_" if both else ""}{group}`, times f of `kept`.
+    mix_kept.__doc__ = f"""Add n phi of {group} pairs to `total`{
+        " and the words' sums" if both else ""
+    }.
 
-    Equivalent to, for pair i with offset o and weight w,
-    ``f = kept[i * length : (i + 1) * length]; total += w * f * rows[o : o + length]``{
-        " and ``rows[o + length : o + 2 * length] += w * f * theta``" if both else ""
+    Equivalent to, for pair i with offset o, weight w and `kept` as rows of `length`,
+    ``total += w * kept[2 * i]``{
+        " and ``rows[o + length : o + 2 * length] += w * kept[2 * i]``" if both else ""
     }. The offsets must differ.
     """
     return mix_kept
@@ -236,7 +229,7 @@ mix_both_kept_1, mix_both_kept_4 = _make_mix_kept(1, both=True), _make_mix_kept(
 
 
 @kernel
-def dot_own_1(theta, own, rows, inverse, at, length):
+def dot_own_1(theta, own, rows, inverse, at, kept, length):
     """s_0 and a of one pair, a tuple each.
 
     Parameters
@@ -247,40 +240,43 @@ def dot_own_1(theta, own, rows, inverse, at, length):
         Scratch: the words' factors and sums, and 1 / lambda.
     at : tuple of int
         The place of the word's factors in `rows`.
+    kept : float32 array, shape (8 length,)
+        Written: w and w o of each pair.
     length : int
     """
-    sums = _dot_own_1(theta, own, rows, inverse, at, length)
+    sums = _dot_own_1(theta, own, rows, inverse, at, kept, length)
     return sums[:1], sums[1:]
 
 
 @kernel
-def dot_own_4(theta, own, rows, inverse, at, length):
+def dot_own_4(theta, own, rows, inverse, at, kept, length):
     """`dot_own_1` of four pairs at once."""
-    sums = _dot_own_4(theta, own, rows, inverse, at, length)
+    sums = _dot_own_4(theta, own, rows, inverse, at, kept, length)
     return sums[:4], sums[4:]
 
 
 @kernel
-def weigh_1(theta, own, rows, inverse, at, amount, s, a, kept, length):
-    """f of one pair, into `kept`; returns its s.
+def weigh_1(amount, s, a, kept, length):
+    """w f of one pair in place of w in `kept`; returns its s.
 
     Parameters
     ----------
-    theta, own, rows, inverse, at, length : as for `dot_own_1`
     amount, s, a : tuples of float32
         m, and what `dot_own_1` returns.
-    kept : float32 array, shape (4 length,)
-        Written.
+    kept : float32 array, shape (8 length,)
+        As `dot_own_1` has left it.
+    length : int
     """
     scales = (scale_of(amount[0], s[0], a[0]),)
-    return _weigh_1(theta, own, rows, inverse, at, scales, kept, length)
+    return _weigh_1(scales, kept, length)
 
 
 @kernel(inline="always")
 def sum_1(theta, own, rows, inverse, at, amount, excluding, least, kept, length):
-    """s of one pair, with its f into `kept` where something is left out and s_0 is not too small.
+    """s of one pair, with its w f first in `kept` where something is left out and s_0 is not too
+    small.
 
-    Parameters as for `weigh_1`, and
+    Parameters as for `dot_own_1` and `weigh_1`, and
 
     excluding : bool
     least : float32
@@ -288,14 +284,14 @@ def sum_1(theta, own, rows, inverse, at, amount, excluding, least, kept, length)
     """
     s = a = dot_1(theta, rows, at, length)
     if excluding:
-        s, a = dot_own_1(theta, own, rows, inverse, at, length)
+        s, a = dot_own_1(theta, own, rows, inverse, at, kept, length)
         if s[0] >= least:
-            s = weigh_1(theta, own, rows, inverse, at, (amount,), s, a, kept, length)
+            s = weigh_1((amount,), s, a, kept, length)
     return s[0]
 
 
 @kernel
-def weigh_4(theta, own, rows, inverse, at, amount, s, a, kept, length):
+def weigh_4(amount, s, a, kept, length):
     """`weigh_1` of four pairs at once."""
     scales = (
         scale_of(amount[0], s[0], a[0]),
@@ -303,7 +299,7 @@ def weigh_4(theta, own, rows, inverse, at, amount, s, a, kept, length):
         scale_of(amount[2], s[2], a[2]),
         scale_of(amount[3], s[3], a[3]),
     )
-    return _weigh_4(theta, own, rows, inverse, at, scales, kept, length)
+    return _weigh_4(scales, kept, length)
 
 
 @kernel
@@ -323,17 +319,16 @@ def leave_out_of(phi, gamma_row, lambda_row, amount):
 
 
 @kernel
-def kept_entropy(theta, rows, at, kept, at_kept, weight, length):
-    """- sum over k of weight w f log f of a pair: what f adds to its entropy.
+def kept_entropy(kept, pair, count, s, n_topics, length):
+    """n times the entropy of phi = w f / s of a pair in `kept`.
 
-    In float32, as f is: to 1e-7 nats a token. In float64 it took four fifths of a pass by cvb0 that
-    asks for the entropy, as one in ten does (64 topics).
+    In float32, as w f is: to 1e-7 nats a token. In float64 it took four fifths of a pass by cvb0
+    that asks for the entropy, as one in ten does (64 topics).
     """
-    total = np.float32(0.0)
-    # As rows of their own: a place that may be negative is no vector's.
-    row, kept_row = rows[at : at + length], kept[at_kept : at_kept + length]
-    for k in range(length):
-        f = kept_row[k]
-        # f is 0 only where float32 holds no more of a pair's phi.
-        total -= theta[k] * row[k] * f * log2_32(max(f, np.float32(1.2e-38)))
-    return np.float64(weight) * np.float64(total) * LN2
+    total, inverse = np.float32(0.0), np.float32(1.0) / s
+    # As a row of its own: a place that may be negative is no vector's.
+    row = kept[2 * length * pair : 2 * length * pair + n_topics]
+    for k in range(n_topics):
+        phi = row[k] * inverse
+        total -= phi * log2_32(max(phi, np.float32(1.2e-38)))
+    return np.float64(count) * np.float64(total) * LN2

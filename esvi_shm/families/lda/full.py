@@ -48,7 +48,6 @@ def sweep(shard, block, gamma, lambda_, phi, rule, given, want_words, want_entro
     pair_phi, beat = scratch.pair_phi, scratch.beat
     own, inverse, kept = scratch.own, scratch.inverse, scratch.kept
     excluding, least = rule.leave_out != NONE, rule.least
-    kept[:] = 1.0
     stored = phi[0]
     n_topics = gamma.shape[1]
     length = theta.shape[0]
@@ -80,7 +79,7 @@ def sweep(shard, block, gamma, lambda_, phi, rule, given, want_words, want_entro
             if s >= least:
                 scale = np.float32(1.0) / s
                 for k in range(n_topics):
-                    new = theta[k] * factor[k] * kept[k] * scale
+                    new = (kept[k] if excluding else theta[k] * factor[k]) * scale
                     total[k] += count * (new - old[k])
                     change[k] += count * (new - old[k])
                     old[k] = new

@@ -80,7 +80,7 @@ def sweep(shard, block, gamma, lambda_, phi, rule, given, want_words, want_entro
     bound = 0.0
     for at in range(first_row, last_row, FLUSH_ROWS):
         if want_words and at > first_row:
-            flush_words(shard, block, at, scratch)
+            flush_words(shard, block, at, rule, scratch)
         bound += sweep_rows(
             shard, block, at, min(at + FLUSH_ROWS, last_row), gamma, shard.row_doc, phi[0], 0,
             lambda_, rule, given, want_words, want_entropy, scratch,
@@ -89,14 +89,15 @@ def sweep(shard, block, gamma, lambda_, phi, rule, given, want_words, want_entro
 
 
 @kernel
-def flush_words(shard, block, row, scratch):
+def flush_words(shard, block, row, rule, scratch):
     """Send the sums of the words that are due for it, `FLUSH_ROWS` rows of a visit being done."""
     first_word = shard.block_word_ptr[block]
     n_words = shard.block_word_ptr[block + 1] - first_word
     spill, spilled, since = scratch.spill, scratch.spilled, scratch.since
     count_pairs(shard, first_word, row, since)
     length = scratch.theta.shape[0]
-    flush_sums(scratch.rows, length, spill.shape[1], n_words, since, spill, spilled)
+    with_beta = rule.leave_out == NONE
+    flush_sums(scratch.rows, length, spill.shape[1], n_words, with_beta, since, spill, spilled)
 
 
 @kernel
@@ -114,7 +115,7 @@ def sweep_rows(
         sums += outer(n / s, theta)                      # settle_words turns it into phi_word
 
     Where the rule leaves something out, theta beta of each pair is multiplied by its f
-    (`exclusion`) in all of these.
+    (`exclusion`), and the sums are those of n phi itself, not to be multiplied by beta any more.
 
     Parameters
     ----------
@@ -140,7 +141,8 @@ def sweep_rows(
     -------
     float
         The entropy of phi but for - sum phi_word log beta, which `settle_words` adds:
-        sum n log s - sum phi_doc log theta - sum n phi log f. 0 without `want_entropy`.
+        sum n log s - sum phi_doc log theta. All of it where something is left out; 0 without
+        `want_entropy`.
     """
     pair_word, pair_count = shard.pair_word, shard.pair_count
     row_ptr, word_row, block_word_ptr = shard.row_ptr, shard.word_row, shard.block_word_ptr
@@ -190,7 +192,7 @@ def sweep_rows(
                     stride * (pair_word[j + 3] - first_word),
                 )
                 if excluding:
-                    s, a = dot_own_4(theta, own, rows, inverse, at, length)
+                    s, a = dot_own_4(theta, own, rows, inverse, at, kept, length)
                 else:
                     s = a = dot_4(theta, rows, at, length)
                 if excluding and min(min(s[0], s[1]), min(s[2], s[3])) >= least:
@@ -200,7 +202,7 @@ def sweep_rows(
                         amount_of(pair_count[j + 2], rule.leave_out),
                         amount_of(pair_count[j + 3], rule.leave_out),
                     )
-                    s = weigh_4(theta, own, rows, inverse, at, amounts, s, a, kept, length)
+                    s = weigh_4(amounts, s, a, kept, length)
                 norms[j - row_ptr[r]] = s[0]
                 norms[j + 1 - row_ptr[r]] = s[1]
                 norms[j + 2 - row_ptr[r]] = s[2]
@@ -214,13 +216,13 @@ def sweep_rows(
                     )
                     if excluding:
                         if want_words:
-                            mix_both_kept_4(theta, total, rows, kept, at, weights, length)
+                            mix_both_kept_4(total, rows, kept, at, weights, length)
                         else:
-                            mix_kept_4(theta, total, rows, kept, at, weights, length)
+                            mix_kept_4(total, rows, kept, at, weights, length)
                         if want_entropy:
                             for i in range(4):
                                 bound += kept_entropy(
-                                    theta, rows, at[i], kept, length * i, weights[i], length
+                                    kept, i, pair_count[j + i], s[i], n_topics, length
                                 )
                     elif want_words:
                         mix_both_4(theta, total, rows, at, weights, length)
@@ -237,11 +239,11 @@ def sweep_rows(
                 if excluding:
                     weight_1 = (pair_count[j] / s_1,)
                     if want_words:
-                        mix_both_kept_1(theta, total, rows, kept, at_1, weight_1, length)
+                        mix_both_kept_1(total, rows, kept, at_1, weight_1, length)
                     else:
-                        mix_kept_1(theta, total, rows, kept, at_1, weight_1, length)
+                        mix_kept_1(total, rows, kept, at_1, weight_1, length)
                     if want_entropy:
-                        bound += kept_entropy(theta, rows, at_1[0], kept, 0, weight_1[0], length)
+                        bound += kept_entropy(kept, 0, pair_count[j], s_1, n_topics, length)
                 elif want_words:
                     mix_both_1(theta, total, rows, at_1, (pair_count[j] / s_1,), length)
                 else:
@@ -271,13 +273,16 @@ def sweep_rows(
                     for k in range(n_topics):
                         spill[i, k] += count * pair_phi[k]
                 if want_entropy:
-                    # settle_words will take all word mass times log beta off again.
-                    factor = rows[at_1[0] : at_1[0] + length]
-                    bound += count * (entropy(pair_phi) - cross_entropy(pair_phi, factor, n_topics))
+                    bound += count * entropy(pair_phi)
+                    if not excluding:
+                        # settle_words will take all word mass times log beta off again.
+                        factor = rows[at_1[0] : at_1[0] + length]
+                        bound -= count * cross_entropy(pair_phi, factor, n_topics)
             j += 1
-        for k in range(n_topics):
-            total[k] *= theta[k]
-        if want_entropy:
+        if not excluding:
+            for k in range(n_topics):
+                total[k] *= theta[k]
+        if want_entropy and not excluding:
             bound += cross_entropy(total, theta, n_topics)
             for j in range(row_ptr[r], end):
                 bound += np.float64(pair_count[j]) * log(np.float64(norms[j - row_ptr[r]]))
@@ -292,15 +297,20 @@ def sweep_rows(
 
 
 @kernel
-def settle_words(shard, block, lambda_, phi, eta, relax, frozen, want_entropy, scratch, pi_own):
+def settle_words(
+    shard, block, lambda_, phi, rule, frozen, want_entropy, scratch, pi_own
+):  # fmt: skip
     """Turn the words' sums into phi_word, and put the change into lambda and pi.
 
     Equivalent to ``new = beta * sums + spill; lambda_[v] += new - phi_word;
     pi_own += (new - phi_word).sum(axis=0); phi_word[:] = new``; lambda and pi stay where `frozen`.
-    With `relax` above 1 new goes beyond itself: ``further = maximum(phi_word + relax * (new -
-    phi_word), 0); new = further * new.sum() / further.sum()``, for each word.
-    Returns - sum over words and topics of (beta * sums) log beta, if `want_entropy`.
+    Without beta where the rule leaves something out (`sweep_rows`). With its step above 1 new goes
+    beyond itself, unless `frozen`: ``further = maximum(phi_word + relax * (new - phi_word), 0);
+    new = further * new.sum() / further.sum()``, for each word.
+    Returns what `sweep_rows` lacks of the entropy, if `want_entropy`.
     """
+    eta, excluding = rule.eta, rule.leave_out != NONE
+    relax = np.float32(1.0) if frozen else rule.relax
     word_row, block_word_ptr = shard.word_row, shard.block_word_ptr
     rows, length = scratch.rows, scratch.theta.shape[0]
     spill, spilled = scratch.spill, scratch.spilled
@@ -313,16 +323,17 @@ def settle_words(shard, block, lambda_, phi, eta, relax, frozen, want_entropy, s
     moved[:] = 0.0
     for i in range(block_word_ptr[block + 1] - first):
         at = 2 * length * i
-        if spilled[i] or want_entropy:
+        if spilled[i] or want_entropy or excluding:
             row, sums = rows[at : at + n_topics], rows[at + length : at + length + n_topics]
-            for k in range(n_topics):
-                sums[k] *= row[k]
+            if not excluding:
+                for k in range(n_topics):
+                    sums[k] *= row[k]
             if spilled[i]:
                 spilled[i], more = False, spill[i]
                 for k in range(n_topics):
                     sums[k] += more[k]
                     more[k] = 0.0
-            if want_entropy:
+            if want_entropy and not excluding:
                 bound += cross_entropy(sums, row, n_topics)
             row[:] = 1.0
         word = word_row[first + i]
@@ -364,9 +375,8 @@ def visit(desk, block, given, frozen, want_words, want_entropy):
         desk.shard, block, desk.gamma, lambda_, phi, rule, given, want_words, want_entropy, scratch
     )
     if want_words:
-        relax = np.float32(1.0) if frozen else rule.relax
         bound += settle_words(
-            desk.shard, block, lambda_, phi, rule.eta, relax, frozen, want_entropy, scratch,
+            desk.shard, block, lambda_, phi, rule, frozen, want_entropy, scratch,
             desk.pi[1][desk.worker],
         )  # fmt: skip
     return bound

@@ -151,9 +151,8 @@ def visit(desk, block, given, frozen, want_words, want_entropy):
         desk.shard, block, desk.gamma, lambda_, phi, rule, given, want_words, want_entropy, scratch
     )
     if want_words:
-        relax = np.float32(1.0) if frozen else rule.relax
         bound += margins.settle_words(
-            desk.shard, block, lambda_, phi, rule.eta, relax, frozen, want_entropy, scratch,
+            desk.shard, block, lambda_, phi, rule, frozen, want_entropy, scratch,
             desk.pi[1][desk.worker],
         )  # fmt: skip
     return bound
@@ -170,7 +169,7 @@ def _sweep(shard, block, gamma, lambda_, phi, rule, given, want_words, want_entr
     bound = 0.0
     for at in range(first_row, last_row, BATCH):
         if want_words and at > first_row and (at - first_row) % FLUSH_ROWS == 0:
-            margins.flush_words(shard, block, at, scratch)
+            margins.flush_words(shard, block, at, rule, scratch)
         n = min(BATCH, last_row - at)
         _open(shard, at, n, gamma, phi)
         bound += margins.sweep_rows(

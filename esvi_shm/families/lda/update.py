@@ -56,7 +56,7 @@ class Scratch(NamedTuple):
     factor: np.ndarray  # float32 (n,): 1 / E(pi), relative
     inverse: np.ndarray  # float32 (n words,): 1 / lambda; (0,) where nothing is left out
     own: np.ndarray  # float32 (n,): 1 / gamma of the document at hand
-    kept: np.ndarray  # float32 (4 n,): f of the pairs at hand, see `exclusion`
+    kept: np.ndarray  # float32 (8 n,): what `exclusion` keeps of the pairs at hand
     products: np.ndarray  # float32 (n,): theta beta of the pair at hand; `topk` only
     old: np.ndarray  # float32 (n,): its phi before, in `topk`; a word's margin, in `sparse`
     extra: np.ndarray  # float64 (K,): n phi of a document's pairs in the log domain
@@ -123,7 +123,7 @@ def make_scratch(
         aligned(length),
         aligned(length * most_words if leaves_out else 0),
         aligned(length),
-        aligned(4 * length),
+        aligned(8 * length),
         aligned(length),
         aligned(length),
         np.zeros(n_topics),
@@ -302,10 +302,11 @@ def count_pairs(shard, first_word, row, since):
 
 
 @kernel
-def flush_sums(rows, length, n_topics, n_words, since, spill, spilled):
-    """Add beta times the running sums to the float64 sums of the words that are due for it.
+def flush_sums(rows, length, n_topics, n_words, with_beta, since, spill, spilled):
+    """Add the running sums, or beta times them, to the float64 sums of the words due for it.
 
-    Those of `FLUSH_ROWS` pairs since the last time; their sums and pairs start at 0 again.
+    Those of `FLUSH_ROWS` pairs since the last time;
+    their sums and pairs start at 0 again.
     """
     for i in range(n_words):
         if since[i] < FLUSH_ROWS:
@@ -314,7 +315,8 @@ def flush_sums(rows, length, n_topics, n_words, since, spill, spilled):
         row = rows[2 * length * i : 2 * length * (i + 1)]
         total = spill[i]
         for k in range(n_topics):
-            total[k] += np.float64(row[k]) * np.float64(row[length + k])
+            beta = np.float64(row[k]) if with_beta else 1.0
+            total[k] += beta * np.float64(row[length + k])
             row[length + k] = 0.0
 
 

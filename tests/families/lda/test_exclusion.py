@@ -14,21 +14,21 @@ storages = pytest.mark.parametrize("storage", ["margins", "full", "sparse"])
 
 
 @kernel
-def call_mix_kept_1(theta, total, rows, kept, at, weights, length, both):
+def call_mix_kept_1(total, rows, kept, at, weights, length, both):
     """mix_kept_1 or mix_both_kept_1 from Python."""
     if both:
-        exclusion.mix_both_kept_1(theta, total, rows, kept, at, weights, length)
+        exclusion.mix_both_kept_1(total, rows, kept, at, weights, length)
     else:
-        exclusion.mix_kept_1(theta, total, rows, kept, at, weights, length)
+        exclusion.mix_kept_1(total, rows, kept, at, weights, length)
 
 
 @kernel
-def call_mix_kept_4(theta, total, rows, kept, at, weights, length, both):
+def call_mix_kept_4(total, rows, kept, at, weights, length, both):
     """mix_kept_4 or mix_both_kept_4 from Python."""
     if both:
-        exclusion.mix_both_kept_4(theta, total, rows, kept, at, weights, length)
+        exclusion.mix_both_kept_4(total, rows, kept, at, weights, length)
     else:
-        exclusion.mix_kept_4(theta, total, rows, kept, at, weights, length)
+        exclusion.mix_kept_4(total, rows, kept, at, weights, length)
 
 
 def floats(random, *shape):
@@ -49,32 +49,34 @@ def test_the_vector_code_is_its_equations(group, n_topics):
     at = tuple(int(2 * length * i) for i in words)
     amounts = tuple(np.float32([1, 3, 0.5, 100][:group]))
     w = theta.astype(np.float64) * rows[words, 0]
-    kept = np.full(4 * length, np.nan, np.float32)
+    kept = np.full(8 * length, np.nan, np.float32)
+    table = kept.reshape(4, 2, length)[:group]
     dot = {1: exclusion.dot_own_1, 4: exclusion.dot_own_4}[group]
     weigh = {1: exclusion.weigh_1, 4: exclusion.weigh_4}[group]
     flat = rows.reshape(-1).copy()
-    s, a = dot(theta, own, flat, inverse.reshape(-1), at, length)
-    found = weigh(theta, own, flat, inverse.reshape(-1), at, amounts, s, a, kept, length)
-
+    s, a = dot(theta, own, flat, inverse.reshape(-1), at, kept, length)
     m, both = np.array(amounts)[:, None], own + inverse[words]
+    np.testing.assert_allclose(table, np.stack([w, w * both], axis=1), rtol=2e-6)
+    found = weigh(amounts, s, a, kept, length)
+
     np.testing.assert_allclose(s, w.sum(axis=1), rtol=2e-6)
     np.testing.assert_allclose(a, (w**2 * both).sum(axis=1), rtol=2e-6)
     first = w.sum(axis=1, keepdims=True)
     first = first / (1 + m * (w**2 * both).sum(axis=1, keepdims=True) / first**2)
     f = 1 / (1 + m / first * w * both)
     np.testing.assert_allclose(found, (w * f).sum(axis=1), rtol=2e-6)
-    np.testing.assert_allclose(kept[: group * length].reshape(group, length), f, rtol=2e-6)
+    np.testing.assert_allclose(table[:, 0], w * f, rtol=2e-6)
     np.testing.assert_array_equal(flat, rows.reshape(-1))
 
     weights = tuple(floats(random, group))
-    share = np.array(weights)[:, None] * f
+    share = np.array(weights)[:, None] * w * f
     for both in (False, True):
         total = floats(random, length)
         before = total.astype(np.float64)
         mix = {1: call_mix_kept_1, 4: call_mix_kept_4}[group]
-        mix(theta, total, flat, kept, at, weights, length, both)
-        np.testing.assert_allclose(total, before + (share * rows[words, 0]).sum(0), rtol=3e-6)
-    rows[words, 1] += share * theta
+        mix(total, flat, kept, at, weights, length, both)
+        np.testing.assert_allclose(total, before + share.sum(0), rtol=3e-6)
+    rows[words, 1] += share
     np.testing.assert_allclose(flat, rows.reshape(-1), rtol=3e-6)
 
 
@@ -86,12 +88,12 @@ def test_what_is_left_out_is_a_number_however_large_or_small(size, inverse, amou
     theta, own = np.zeros(length, np.float32), np.zeros(length, np.float32)
     theta[:2], own[:3] = 1.0, inverse  # the third topic has nothing of the pair
     rows = np.full(2 * length, size, np.float32)
-    inverses, kept = np.full(length, inverse, np.float32), np.zeros(4 * length, np.float32)
-    s, a = exclusion.dot_own_1(theta, own, rows, inverses, (0,), length)
-    m = (np.float32(amount),)
-    (found,) = exclusion.weigh_1(theta, own, rows, inverses, (0,), m, s, a, kept, length)
+    inverses, kept = np.full(length, inverse, np.float32), np.zeros(8 * length, np.float32)
+    s, a = exclusion.dot_own_1(theta, own, rows, inverses, (0,), kept, length)
+    w = kept[:length].copy()
+    (found,) = exclusion.weigh_1((np.float32(amount),), s, a, kept, length)
     assert 0 <= found <= s[0] * (1 + 1e-6)
-    assert (kept[:length] >= 0).all() and (kept[:length] <= 1).all()
+    assert (kept[:length] >= 0).all() and (kept[:length] <= w).all()
 
 
 def shares(gamma, lambda_, w, amount):
