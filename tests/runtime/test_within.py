@@ -64,10 +64,11 @@ def test_what_fits_as_it_is_asked_for_stays(corpus, caplog):
 
 def test_each_step_down_is_the_first_that_fits(caplog):
     """The order of preference, against plans of every candidate on its own."""
+    config = replace(CONFIG, inference="vb")
     ways = [("margins", None), ("full", None), *(("topk", n) for n in range(16, 0, -1))]
-    assert engine.plan(LONG, CONFIG).sizes.n_blocks == 4
+    assert engine.plan(LONG, config).sizes.n_blocks == 4
     peaks = {
-        (*way, n): peak(LONG, storage=way[0], topk=way[1], n_blocks=n)
+        (*way, n): peak(LONG, config, storage=way[0], topk=way[1], n_blocks=n)
         for way in ways
         for n in (4, 2)
     }
@@ -78,7 +79,7 @@ def test_each_step_down_is_the_first_that_fits(caplog):
     reached = set()
     for limit in sorted(set(peaks.values())):
         expected = next(key for key in order if peaks[key] <= limit)
-        assert taken(LONG, CONFIG, limit) == expected
+        assert taken(LONG, config, limit) == expected
         reached.add(expected)
     assert {key[0] for key in reached} == {"margins", "topk"}
     assert {key[2] for key in reached} == {4, 2}
@@ -86,23 +87,30 @@ def test_each_step_down_is_the_first_that_fits(caplog):
 
 
 def test_full_is_taken_where_documents_are_so_short_that_it_is_smaller(caplog):
-    config = replace(CONFIG, n_blocks=4)
+    config = replace(CONFIG, n_blocks=4, inference="vb")
     limit = peak(SHORT, config, storage="full")
     assert limit < peak(SHORT, config, storage="margins")
     with caplog.at_level(logging.INFO):
         assert taken(SHORT, config, limit) == ("full", None, 4)
     (record,) = caplog.records[:1]
-    # The data are cut anew: by `full` words settle once a pass.
-    config = replace(config, n_workers=1)
-    for storage, turns in (("margins", 2), ("full", 1)):
-        assert engine.plan(SHORT, replace(config, storage=storage)).sizes.n_turns == turns
-    limit = peak(SHORT, config, storage="full")
-    found = engine.plan(SHORT, replace(config, max_memory=limit))
-    assert (found.config.storage, found.sizes.n_turns) == ("full", 1)
     # As good: no warning.
     assert record.levelno == logging.INFO
     assert "taking storage full in 4 blocks (about " in record.getMessage()
     assert ", for storage margins in 4 blocks would take about " in record.getMessage()
+
+
+def test_where_words_settle_often_that_is_given_up_first(caplog):
+    config = replace(CONFIG, n_blocks=4, n_workers=1, inference="cvb0")
+    once = peak(SHORT, config, settle=1)
+    assert peak(SHORT, config, storage="full") < once < peak(SHORT, config)
+    found = engine.plan(SHORT, replace(config, max_memory=once))
+    # The data are cut anew.
+    assert (found.config.storage, found.config.settle, found.sizes.n_turns) == ("margins", 1, 1)
+    found = engine.plan(SHORT, replace(config, max_memory=once - 1))
+    assert (found.config.storage, found.sizes.n_turns) == ("full", 1)
+    # Not as good.
+    assert [record.levelno for record in caplog.records] == [logging.WARNING] * 2
+    assert "taking storage margins with settle 1 in 4 blocks (" in caplog.records[0].getMessage()
 
 
 def test_with_many_topics_rows_become_lists_first(caplog):

@@ -8,7 +8,12 @@ from esvi_shm.errors import ParameterError, ParameterName
 from esvi_shm.families.contract import Changes
 from esvi_shm.families.lda import exclusion, priors, starts
 from esvi_shm.families.lda.repair import TRIAL_PASSES
-from esvi_shm.families.lda.schedule import ACTIVE_TOPICS, MARGINS, Schedule
+from esvi_shm.families.lda.schedule import (
+    ACTIVE_TOPICS,
+    MARGINS,
+    Schedule,
+    settle_and_relax,
+)
 from esvi_shm.families.lda.starts import _given
 
 INFERENCES = ("vb", "cvb0", "anneal")
@@ -151,9 +156,15 @@ def storages(config: FitConfig) -> tuple[Sequence[Changes], Sequence[Changes]]:
     least = most if config.topk else 1
     if config.storage is None:
         many = config.n_topics >= ACTIVE_TOPICS and not config.topk and not config.repair_after
+        margins: Changes = {"storage": "margins"}
+        full: Changes = {"storage": "full"}
         others: list[Changes] = [{"storage": "sparse"}] if many else []
-        ways = _Kept(range(most, least - 1, -1), others)
-        return [{"storage": "margins"}, {"storage": "full"}], ways
+        if settle_and_relax(config) == (1, 1.0):
+            return [margins, full], _Kept(range(most, least - 1, -1), others)
+        # By `full` words settle once, and go no further.
+        if not many and config.settle is None:
+            others.append({**margins, "settle": 1})
+        return [margins], _Kept(range(most, least - 1, -1), [*others, full])
     if config.storage == "topk":
         return [{"topk": most}], _Kept(range(most - 1, least - 1, -1))
     return [{}], []
