@@ -187,6 +187,13 @@ def _fit(
     return system.fit(parts.train, *priors, key["seed"], at, **others)[1]
 
 
+def _spent(topics: peers.Topics) -> dict[str, float]:
+    """Steps and seconds of a fit, and how busy the machine was."""
+    seconds, cpu = round(topics.seconds, 4), round(topics.cpu, 4)
+    return {"steps": topics.steps, "seconds": seconds, "cpu": cpu,
+            "load": round(os.getloadavg()[0], 2)}  # fmt: skip
+
+
 def fit_and_score(
     records: Records, parts: Split, key: dict[str, Any], system: System, at: Collection[int]
 ) -> None:
@@ -198,8 +205,7 @@ def fit_and_score(
     for topics in noted:
         test = complete(topics, parts.test)
         records.add(
-            part="state", **key, steps=topics.steps, seconds=round(topics.seconds, 4),
-            cpu=round(topics.cpu, 4), load=round(os.getloadavg()[0], 2),
+            part="state", **key, **_spent(topics),
             validation=complete(topics, parts.validation).perplexity, test=test.perplexity,
             log_likelihood=np.round(test.log_likelihood, 3).tolist(),
         )  # fmt: skip
@@ -253,21 +259,19 @@ def timed(
     """The seconds of fits with the priors that were chosen, the systems in turn."""
     parts = split(corpus, options.split_seed)
     chosen = {}
-    for called, system in compared.items():
+    for called in compared:
         key = {"corpus": name, "split": options.split_seed, "topics": n_topics, "system": called}
-        grid = quality_report.of_grid(records, key, system.steps)
-        if not grid:
-            common.skip(f"{name}, {n_topics} topics: no priors were chosen for {called}")
-        chosen[called] = {**key, **choose(grid)}
-    for turn, called in itertools.product(range(options.timed), compared):
+        found = quality_report.find(records, **key)
+        if found is None:
+            print(f"left out: no priors were chosen for {called}, {name}, {n_topics} topics")
+            continue
+        chosen[called] = {**key, **found.priors}
+    for turn, called in itertools.product(range(options.timed), chosen):
         key, system = {**chosen[called], "seed": turn}, compared[called]
         curve = _curve(called, system)
         missing = [n for n in curve if not records.find(part="time", steps=n, **key)]
         for topics in _fit(parts, key, system, missing) if missing else []:
-            records.add(
-                part="time", **key, steps=topics.steps, seconds=round(topics.seconds, 4),
-                cpu=round(topics.cpu, 4), load=round(os.getloadavg()[0], 2),
-            )  # fmt: skip
+            records.add(part="time", **key, **_spent(topics))
         print(f"  {name}, {n_topics} topics, {called}: timed, turn {turn + 1}", flush=True)
 
 

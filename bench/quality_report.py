@@ -31,7 +31,8 @@ class Point(NamedTuple):
     """Means over seeds after so many steps."""
 
     steps: int
-    cpu: float  # seconds of the processor: the median of `--timed`, where there are any
+    cpu: float  # seconds of the processor
+    timed: bool  # the median of `--timed`; else the mean of what was scored, whatever ran beside
     perplexity: float
     draws: np.ndarray  # (DRAWS,): that on bootstrapped documents
 
@@ -107,7 +108,7 @@ def find(records: Records, **key: Any) -> Found | None:
         draws = bootstrap(tokens, np.array([r["log_likelihood"] for r in same]))
         timed = [r["cpu"] for r in records.find(part="time", **key, **priors, steps=n)]
         cpu = common.median(timed) if timed else _mean(r["cpu"] for r in same)
-        curve.append(Point(n, cpu, _mean(r["test"] for r in same), draws))
+        curve.append(Point(n, cpu, bool(timed), _mean(r["test"] for r in same), draws))
     return Found(priors, len(pairs), len(seeds), curve)
 
 
@@ -152,11 +153,16 @@ def tables(table: Table) -> list[str]:
     def of_system(name: str, show: Callable[[Found], str]) -> Callable[[dict[str, Found]], str]:
         return lambda of: show(of[name]) if name in of else ""
 
-    most = max(found.seeds for of in table.values() for found in of.values())
+    everything = [found for of in table.values() for found in of.values()]
+    most = max(found.seeds for found in everything)
+    is_mixed = len({point.timed for found in everything for point in found.curve}) > 1
+
+    def figures(point: Point) -> str:
+        return _figures(point, " †" if is_mixed and not point.timed else "")
 
     def last(found: Found) -> str:
         fewer = f", seeds: {found.seeds}" if found.seeds < most else ""
-        return f"{_figures(found.last)}{fewer}"
+        return f"{figures(found.last)}{fewer}"
 
     rows = [row(name, of_system(name, last)) for name in systems]
     if len(ours) < len(systems):
@@ -171,11 +177,13 @@ def tables(table: Table) -> list[str]:
     for name in ours:
         curves = [of[name].curve[:-1] for of in table.values() if name in of]
         for steps in sorted({point.steps for curve in curves for point in curve}):
-            after = partial(_after, steps=steps)
+            after = partial(_after, steps=steps, show=figures)
             rows.append(row(f"{name}, {steps} passes", of_system(name, after)))
     lines = [
         f"Perplexity of the test documents, means over seeds ({most}), with errors; in brackets "
-        "the processor's seconds of fitting:", "",
+        "the processor's seconds of fitting"
+        + (" (†: not `--timed`, and not compared with those that are)" if is_mixed else "") + ":",
+        "",
     ]  # fmt: skip
     lines += _rows(["", *table], rows)
     lines += ["Chosen alpha, eta, of so many pairs; steps:", ""]
@@ -187,16 +195,16 @@ def tables(table: Table) -> list[str]:
     return lines + _rows(["", *table], [row(name, of_system(name, chosen)) for name in systems])
 
 
-def _figures(point: Point) -> str:
+def _figures(point: Point, mark: str) -> str:
     """Perplexity, its error and the seconds, in as many digits as say something."""
     digits = 0 if point.perplexity >= 1000 else 1
-    seconds = f"{point.cpu:.{1 if point.cpu < 10 else 0}f}"
+    seconds = f"{point.cpu:.{2 if point.cpu < 1 else 1 if point.cpu < 10 else 0}f}{mark}"
     return f"{point.perplexity:.{digits}f} ± {point.draws.std():.{digits}f} ({seconds})"
 
 
-def _after(found: Found, steps: int) -> str:
+def _after(found: Found, steps: int, show: Callable[[Point], str]) -> str:
     """The figures after so many steps, if that was asked for."""
-    return next((_figures(p) for p in found.curve[:-1] if p.steps == steps), "")
+    return next((show(p) for p in found.curve[:-1] if p.steps == steps), "")
 
 
 def _best_peer(of: dict[str, Found]) -> str | None:
@@ -204,9 +212,12 @@ def _best_peer(of: dict[str, Found]) -> str | None:
     return min(peers, key=lambda name: of[name].last.perplexity) if peers else None
 
 
-def _seconds_of_tomotopy(of: dict[str, Found]) -> float | None:
-    """Those of the faster one."""
-    return min((f.last.cpu for name, f in of.items() if name.startswith("tomotopy")), default=None)
+def _seconds_of_tomotopy(of: dict[str, Found], name: str) -> float | None:
+    """Those of the faster one, of those that were timed as system `name` was."""
+    if name not in of:
+        return None
+    theirs = [found.last for peer, found in of.items() if peer.startswith("tomotopy")]
+    return min((p.cpu for p in theirs if p.timed == of[name].last.timed), default=None)
 
 
 def _against_best(of: dict[str, Found], name: str) -> str:
@@ -217,8 +228,8 @@ def _against_best(of: dict[str, Found], name: str) -> str:
 
 
 def _speed(of: dict[str, Found], name: str) -> str:
-    theirs = _seconds_of_tomotopy(of)
-    if name not in of or theirs is None:
+    theirs = _seconds_of_tomotopy(of, name)
+    if theirs is None:
         return ""
     times = theirs / of[name].last.cpu
     return f"{times:.1f} ({_met(times >= SPEED_TARGET)})"
@@ -226,10 +237,11 @@ def _speed(of: dict[str, Found], name: str) -> str:
 
 def _soon(of: dict[str, Found], name: str) -> str:
     """Which passes these are does not depend on the test documents."""
-    best, theirs = _best_peer(of), _seconds_of_tomotopy(of)
-    if name not in of or best is None or theirs is None:
+    best, theirs = _best_peer(of), _seconds_of_tomotopy(of, name)
+    if best is None or theirs is None:
         return ""
-    fast = [p for p in of[name].curve if theirs >= SPEED_TARGET * p.cpu]
+    alike = [p for p in of[name].curve if p.timed == of[name].last.timed]
+    fast = [p for p in alike if theirs >= SPEED_TARGET * p.cpu]
     if not fast:
         return "none"
     times = theirs / fast[-1].cpu
@@ -244,6 +256,8 @@ def _passing(of: dict[str, Found], name: str) -> str:
     first = next((p for p in of[name].curve if p.perplexity <= goal.perplexity), None)
     if first is None:
         return "never"
+    if first.timed != goal.timed:
+        return f"{first.steps} passes"
     return f"{first.steps} passes, {goal.cpu / first.cpu:.1f} times sooner"
 
 

@@ -401,7 +401,7 @@ def _power_row(typingctx, row, n, less_one):
 
 @kernel
 def power_row(row, power):
-    """Raise each number of a row, in [0, 1], to a power in (0, 1], in place; 0 stays 0.
+    """Raise each number of a row, normal and positive, to a power in (0, 1], in place; 0 stays 0.
 
     Parameters
     ----------

@@ -58,10 +58,10 @@ def lay_out_within(
     numbers = list(_numbers_of_blocks(config, peers)) if open_blocks else [config.n_blocks]
 
     # A family may cut the data for a storage. Others, as of topk by what is kept, share a cut.
-    cuts = {(first.config.n_blocks, first.config.storage, first.config.settle): first}
+    cuts = {(first.config.n_blocks, first.config.storage): first}
 
     def lay_out_again(made: FitConfig) -> Layout:
-        key = made.n_blocks, made.storage, made.settle
+        key = made.n_blocks, made.storage
         if key not in cuts:
             cuts[key] = lay_out(data, made, release)
         return cuts[key].with_config(made)
@@ -123,8 +123,7 @@ def _way(layout: Layout) -> str:
     """How a layout holds the state, for a message."""
     config = layout.config
     kept = f" with {config.topk} kept" if config.storage == "topk" else ""
-    settle = f" with settle {config.settle}" if config.settle else ""
-    storage = f"storage {config.storage}{kept}{settle} in " if config.storage else ""
+    storage = f"storage {config.storage}{kept} in " if config.storage else ""
     return f"{storage}{config.n_blocks} blocks"
 
 

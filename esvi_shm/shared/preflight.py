@@ -238,8 +238,7 @@ def choose_backing(total_bytes: int, scratch: str | os.PathLike[str] | None = No
         f"{_mib(memory)} of memory, {_mib(disk)} in {os.fspath(folder)}"
     )
     if total_bytes > disk or (total_bytes > memory and scratch is None):
-        help_ = "max_memory (--max-memory) has a fit take less, where it can"
-        raise MemoryShortError(f"not enough memory: {facts}; {help_}")
+        raise MemoryShortError(f"not enough memory: {facts}")
     slower = " (larger than the memory: expect the speed of the disk)"
     _log.warning("using files in %s: %s%s", folder, facts, slower if total_bytes > memory else "")
     return "file"

@@ -56,7 +56,8 @@ def test_the_ways_to_hold_its_state_get_smaller(name):
         return sum(spec.n_bytes for spec in [*model.shared_specs(), *model.shard_specs(0)])
 
     sizes = [n_bytes(smaller[at]) for at in range(len(smaller))]
-    assert sizes == sorted(set(sizes), reverse=True)
+    # The first is tried before all others, whatever it takes.
+    assert sizes[1:] == sorted(set(sizes[1:]), reverse=True)
     assert all(n_bytes(changes) > 0 for changes in same)
 
 

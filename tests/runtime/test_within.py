@@ -99,18 +99,30 @@ def test_full_is_taken_where_documents_are_so_short_that_it_is_smaller(caplog):
     assert ", for storage margins in 4 blocks would take about " in record.getMessage()
 
 
-def test_where_words_settle_often_that_is_given_up_first(caplog):
-    config = replace(CONFIG, n_blocks=4, n_workers=1, inference="cvb0")
-    once = peak(SHORT, config, settle=1)
-    assert peak(SHORT, config, storage="full") < once < peak(SHORT, config)
-    found = engine.plan(SHORT, replace(config, max_memory=once))
-    # The data are cut anew.
-    assert (found.config.storage, found.config.settle, found.sizes.n_turns) == ("margins", 1, 1)
-    found = engine.plan(SHORT, replace(config, max_memory=once - 1))
-    assert (found.config.storage, found.sizes.n_turns) == ("full", 1)
-    # Not as good.
-    assert [record.levelno for record in caplog.records] == [logging.WARNING] * 2
-    assert "taking storage margins with settle 1 in 4 blocks (" in caplog.records[0].getMessage()
+@pytest.mark.parametrize(
+    ("changes", "as_good"),
+    [
+        ({"inference": "vb"}, True),
+        ({"inference": "vb", "settle": 2}, True),
+        ({"inference": "vb", "relax": 1.5}, True),
+        ({"settle": 2, "relax": 1.0}, True),
+        ({"inference": "cvb0", "settle": 1}, False),
+        ({"inference": "cvb0", "relax": 1.0}, False),
+        ({}, False),
+    ],
+)
+def test_full_is_not_as_good_where_margins_settle_more_often_or_go_further(
+    changes, as_good, caplog
+):
+    config = replace(CONFIG, n_blocks=4, n_workers=1, **changes)
+    limit = peak(SHORT, config, storage="full")
+    assert limit < peak(SHORT, config)
+    with caplog.at_level(logging.INFO):
+        found = engine.plan(SHORT, replace(config, max_memory=limit))
+    # The data are cut anew, where it settles less often.
+    assert (found.config.storage, found.sizes.n_turns) == ("full", config.settle or 1)
+    (level,) = (r.levelno for r in caplog.records if "taking storage full" in r.getMessage())
+    assert level == (logging.INFO if as_good else logging.WARNING)
 
 
 def test_with_many_topics_rows_become_lists_first(caplog):

@@ -311,7 +311,7 @@ class Model:
         cvb0, power, *_ = self.schedule.rule(last)
         found: dict[str, Any] = {"inference": "cvb0" if cvb0 else "vb", "power": power}
         if self.config.axis == "words":
-            found["settle"] = self.sizes.n_turns * self.sizes.n_workers * self.sizes.n_nodes
+            found["settle"] = self.sizes.n_turns * self.sizes.n_workers
         shared = arrays["parameters"]
         uses_active = "active_visits" in shared and bool(shared["active_visits"].any())
         tokens = float(arrays["corpus"]["document_tokens"].sum())

@@ -76,7 +76,7 @@ def _add_to(live, row, k):
 
 @kernel
 def _kept_entropy(theta, rows, entries, first, last, kept, weights):
-    """As `exclusion.kept_entropy`, of all pairs of a chunk."""
+    """- sum n phi log f over all pairs of a chunk: what f adds to the entropy."""
     total = 0.0
     for e in range(first, last):
         row, pair, place = entries[e] >> 32, (entries[e] >> 24) & 255, entries[e] & 0xFFFFFF
@@ -114,7 +114,7 @@ def begin(shard, block, scratch, lists):
 
 @kernel
 def flush_words(shard, block, row, scratch, lists):
-    """As `margins.flush_words`."""
+    """As `margins.flush_words`; the sums are to be multiplied by beta whatever is left out."""
     first_word = shard.block_word_ptr[block]
     count_pairs(shard, first_word, row, scratch.since)
     n_words = shard.block_word_ptr[block + 1] - first_word

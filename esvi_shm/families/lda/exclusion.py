@@ -273,8 +273,7 @@ def weigh_1(amount, s, a, kept, length):
 
 @kernel(inline="always")
 def sum_1(theta, own, rows, inverse, at, amount, excluding, least, kept, length):
-    """s of one pair, with its w f first in `kept` where something is left out and s_0 is not too
-    small.
+    """s of one pair; where something is left out and s_0 is not too small, its w f leads `kept`.
 
     Parameters as for `dot_own_1` and `weigh_1`, and
 
@@ -282,11 +281,11 @@ def sum_1(theta, own, rows, inverse, at, amount, excluding, least, kept, length)
     least : float32
         Below it s_0 is returned as it is.
     """
-    s = a = dot_1(theta, rows, at, length)
-    if excluding:
-        s, a = dot_own_1(theta, own, rows, inverse, at, kept, length)
-        if s[0] >= least:
-            s = weigh_1((amount,), s, a, kept, length)
+    if not excluding:
+        return dot_1(theta, rows, at, length)[0]
+    s, a = dot_own_1(theta, own, rows, inverse, at, kept, length)
+    if s[0] >= least:
+        s = weigh_1((amount,), s, a, kept, length)
     return s[0]
 
 
@@ -322,8 +321,8 @@ def leave_out_of(phi, gamma_row, lambda_row, amount):
 def kept_entropy(kept, pair, count, s, n_topics, length):
     """n times the entropy of phi = w f / s of a pair in `kept`.
 
-    In float32, as w f is: to 1e-7 nats a token. In float64 it took four fifths of a pass by cvb0
-    that asks for the entropy, as one in ten does (64 topics).
+    In float32, as w f is: to 1e-7 nats a token over a corpus. In float64 it took four fifths of a
+    pass by cvb0 that asks for the entropy, as one in ten does (64 topics).
     """
     total, inverse = np.float32(0.0), np.float32(1.0) / s
     # As a row of its own: a place that may be negative is no vector's.

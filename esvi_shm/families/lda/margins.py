@@ -282,10 +282,10 @@ def sweep_rows(
         if not excluding:
             for k in range(n_topics):
                 total[k] *= theta[k]
-        if want_entropy and not excluding:
-            bound += cross_entropy(total, theta, n_topics)
-            for j in range(row_ptr[r], end):
-                bound += np.float64(pair_count[j]) * log(np.float64(norms[j - row_ptr[r]]))
+            if want_entropy:
+                bound += cross_entropy(total, theta, n_topics)
+                for j in range(row_ptr[r], end):
+                    bound += np.float64(pair_count[j]) * log(np.float64(norms[j - row_ptr[r]]))
         if log_pairs:
             for k in range(n_topics):
                 total[k] += extra[k]
@@ -297,9 +297,7 @@ def sweep_rows(
 
 
 @kernel
-def settle_words(
-    shard, block, lambda_, phi, rule, frozen, want_entropy, scratch, pi_own
-):  # fmt: skip
+def settle_words(shard, block, lambda_, phi, rule, frozen, want_entropy, scratch, pi_own):
     """Turn the words' sums into phi_word, and put the change into lambda and pi.
 
     Equivalent to ``new = beta * sums + spill; lambda_[v] += new - phi_word;

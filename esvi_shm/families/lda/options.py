@@ -1,6 +1,7 @@
 """The options of LDA: which go together, which have no effect, which are left open."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 from esvi_shm.config import FitConfig, choose, prior_vector
@@ -8,12 +9,7 @@ from esvi_shm.errors import ParameterError, ParameterName
 from esvi_shm.families.contract import Changes
 from esvi_shm.families.lda import exclusion, priors, starts
 from esvi_shm.families.lda.repair import TRIAL_PASSES
-from esvi_shm.families.lda.schedule import (
-    ACTIVE_TOPICS,
-    MARGINS,
-    Schedule,
-    settle_and_relax,
-)
+from esvi_shm.families.lda.schedule import ACTIVE_TOPICS, MARGINS, Schedule, settle_and_relax
 from esvi_shm.families.lda.starts import _given
 
 INFERENCES = ("vb", "cvb0", "anneal")
@@ -158,13 +154,12 @@ def storages(config: FitConfig) -> tuple[Sequence[Changes], Sequence[Changes]]:
         many = config.n_topics >= ACTIVE_TOPICS and not config.topk and not config.repair_after
         margins: Changes = {"storage": "margins"}
         full: Changes = {"storage": "full"}
-        others: list[Changes] = [{"storage": "sparse"}] if many else []
-        if settle_and_relax(config) == (1, 1.0):
-            return [margins, full], _Kept(range(most, least - 1, -1), others)
-        # By `full` words settle once, and go no further.
-        if not many and config.settle is None:
-            others.append({**margins, "settle": 1})
-        return [margins], _Kept(range(most, least - 1, -1), [*others, full])
+        numbers = range(most, least - 1, -1)
+        # Words may go further by margins, and settle more often.
+        settle, of_full = (settle_and_relax(c)[0] for c in (config, replace(config, **full)))
+        if Schedule(config).relax_passes == 0 and settle == of_full:
+            return [margins, full], _Kept(numbers, [{"storage": "sparse"}] if many else [])
+        return [margins], _Kept(numbers, [{"storage": "sparse"} if many else full])
     if config.storage == "topk":
         return [{"topk": most}], _Kept(range(most - 1, least - 1, -1))
     return [{}], []

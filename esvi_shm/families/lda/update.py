@@ -15,8 +15,9 @@ rows. Values below 1e-19 of the largest are 0. A pair whose sum over topics fall
 (its document and its word live in different topics) is done by `phi_by_logs_into`, without noise.
 
 Scratch layout: word i of the visit owns `rows[2 n i : 2 n (i + 1)]`, n = padded(K): first its
-factors beta, then the sum over documents of count theta / s, s = sum_k theta beta. The sums are 0
-between visits: who reads them last puts 0 there, when they are in the caches already.
+factors beta, then the sum over documents of count theta / s, s = sum_k theta beta; of n phi itself
+where something is left out of the counts. The sums are 0 between visits: who reads them last puts 0
+there, when they are in the caches already.
 """
 
 from typing import NamedTuple
@@ -48,7 +49,7 @@ class Scratch(NamedTuple):
 
     rows: np.ndarray  # float32 (2 n words,): factors and running sums of the visit's words
     theta: np.ndarray  # float32 (n,): factors of the document at hand
-    total: np.ndarray  # float32 (n,): sum over its words of count beta / s; then moved mass
+    total: np.ndarray  # float32 (n,): of count beta / s over its words, or of n phi; moved mass
     norms: np.ndarray  # float32 (longest row,): s of its pairs
     pair_phi: np.ndarray  # float64 (K,): phi of a pair done in the log domain
     beat: np.ndarray  # int64 (1,), shared: counts rows done, a sign of life
@@ -305,8 +306,7 @@ def count_pairs(shard, first_word, row, since):
 def flush_sums(rows, length, n_topics, n_words, with_beta, since, spill, spilled):
     """Add the running sums, or beta times them, to the float64 sums of the words due for it.
 
-    Those of `FLUSH_ROWS` pairs since the last time;
-    their sums and pairs start at 0 again.
+    Due are those of `FLUSH_ROWS` pairs since the last time; their sums and pairs start at 0 again.
     """
     for i in range(n_words):
         if since[i] < FLUSH_ROWS:
