@@ -12,11 +12,12 @@ import signal
 import sys
 import tempfile
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import TYPE_CHECKING, Any, BinaryIO, NoReturn
+from typing import TYPE_CHECKING, Any, BinaryIO
 
 from esvi_shm import __version__
-from esvi_shm.errors import EsviError, ParameterError, ParameterName
-from esvi_shm.runtime.signals import ASKING_TO_STOP, Signals
+from esvi_shm.errors import EsviError, Interrupted, ParameterError, ParameterName
+from esvi_shm.runtime.signals import Signals, broken_off
+from esvi_shm.runtime.signals import end as end  # of the commands
 
 if TYPE_CHECKING:
     from esvi_shm.corpus import Corpus
@@ -434,13 +435,6 @@ def run(
         ours.setLevel(before)
 
 
-def end(code: int) -> NoReturn:
-    """End the process with an exit code, which a Ctrl-C that comes only now does not change."""
-    for number in ASKING_TO_STOP:
-        signal.signal(number, signal.SIG_IGN)
-    sys.exit(code)
-
-
 def _done(
     name: str,
     work: Callable[[argparse.Namespace], None],
@@ -453,9 +447,12 @@ def _done(
         work(given)
         sys.stdout.flush()
     except EsviError as error:
+        if isinstance(error, Interrupted):
+            broken_off.append(error)
         _tell(f"{name}: error: {_as_options(error, parameters)}")
         return error.exit_code
-    except KeyboardInterrupt:
+    except KeyboardInterrupt as interrupt:
+        broken_off.append(interrupt)
         _tell(f"{name}: interrupted")
         return 128 + (signals.received or signal.SIGINT)
     except BrokenPipeError:

@@ -110,6 +110,31 @@ def test_a_burst_of_signals_among_the_imports_ends_with_one_line(number, importe
     assert sorted(os.listdir(tmp_path)) == ["docword.tea.txt", "vocab.tea.txt"]
 
 
+@pytest.mark.parametrize("second", [False, True])
+def test_what_a_signal_left_half_made_is_not_finalised(second):
+    code = (
+        "import argparse, atexit, os, signal\n"
+        "from esvi_shm import command\n"
+        "from esvi_shm.runtime.signals import Signals\n"
+        "class HalfMade:\n"
+        "    def __del__(self): os.abort()\n"
+        "def work(given):\n"
+        "    made = HalfMade()\n"
+        "    signal.raise_signal(signal.SIGTERM)\n"
+        "def work_of_a_fit(given):\n"
+        "    with Signals():\n"
+        "        made = HalfMade()\n"
+        "        signal.raise_signal(signal.SIGINT)\n"
+        "        signal.raise_signal(signal.SIGTERM)\n"
+        "atexit.register(print, 'ended')\n"
+        f"work = {'work_of_a_fit' if second else 'work'}\n"
+        "command.end(command.run('esvi_shm.fit', work, argparse.Namespace(), {}))\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert (done.returncode, done.stdout) == (143, "ended\n")
+    assert done.stderr.startswith("esvi_shm.fit: ") and done.stderr.count("\n") == 1
+
+
 @pytest.mark.parametrize("module", ["fit", "evaluate", "gc"])
 def test_a_ctrl_c_before_all_is_imported_just_ends_the_command(module):
     code = (

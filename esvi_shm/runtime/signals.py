@@ -3,6 +3,7 @@
     Signals()                in a fit, in a save: the first is noted, the second raises Interrupted
     Signals(at_once=True)    around a command: the first raises KeyboardInterrupt
     finishing()              what is inside is finished first, then the signal does what it does
+    end(code)                the end of a command
 
 They nest; the innermost has the word. The same signal within a fifth of a second is the same
 request: `timeout` sends one to the process and one to its group. Once one has raised, so is all
@@ -10,14 +11,16 @@ that follows within a second (a key held down, a batch system that sends to all)
 more, out of the middle of the cleaning up, would leave something behind.
 """
 
+import atexit
 import contextlib
+import os
 import signal
 import sys
 import threading
 import time
 from collections.abc import Iterator
 from types import FrameType
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NoReturn
 
 from esvi_shm.errors import Interrupted
 
@@ -30,6 +33,10 @@ SAME = 0.2
 BURST = 1.0
 #: Seconds until a signal that came at a bad moment is tried again.
 AGAIN = 0.02
+
+#: What signals have broken off, with its frames. It may have been within compiled code's own Python
+#: (llvmlite's), and what is half made there must not be finalised: it was freed twice.
+broken_off: list[BaseException] = []
 
 
 class Signals:
@@ -150,3 +157,16 @@ def finishing() -> Iterator[Signals]:
     if signals.received is not None:
         Signals._asked.clear()  # what comes now is not its twin but itself
         signal.raise_signal(signals.received)
+
+
+def end(code: int) -> NoReturn:
+    """End the process with an exit code, which a Ctrl-C that comes only now does not change."""
+    for number in ASKING_TO_STOP:
+        signal.signal(number, signal.SIG_IGN)
+    if broken_off:
+        atexit._run_exitfuncs()
+        for stream in filter(None, (sys.stdout, sys.stderr)):
+            with contextlib.suppress(OSError):
+                stream.flush()
+        os._exit(code)
+    sys.exit(code)
