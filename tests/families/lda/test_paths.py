@@ -52,13 +52,17 @@ def test_the_log_domain_takes_part_in_the_bound(storage):
 
 
 @storages
-def test_thousands_of_documents_follow_the_equations(storage):
+@pytest.mark.parametrize("leaves_out", [False, True])
+def test_thousands_of_documents_follow_the_equations(storage, leaves_out):
     # One word is flushed twice, one once, in between, and some never.
     random = np.random.default_rng(3)
     counts = np.zeros((2 * FLUSH_ROWS + 50, 5))
     counts[:, 0] = 1
     counts[np.arange(len(counts)), random.choice(5, len(counts), p=(0, 0.6, 0.2, 0.1, 0.1))] = 2
-    fit = play(counts, n_topics=3, start="random", storage=storage)
+    options = {"inference": "cvb0", "leave_out": "pair", "power": 1.0, "temper_passes": 0}
+    fit = play(
+        counts, n_topics=3, start="random", storage=storage, **(options if leaves_out else {})
+    )
     assert np.diff(fit.shards[0]["block_row_ptr"]).max() > 2 * FLUSH_ROWS
     assert_visit_is_right(fit, counts, 0, 0)
 
