@@ -428,6 +428,7 @@ class LDA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
         tags = super().__sklearn_tags__()
         tags.input_tags.sparse = tags.input_tags.positive_only = True
         tags.input_tags.string = True
+        tags.transformer_tags.preserves_dtype = ["float32"]
         return tags
 
     def topics(self, n: int = 10, words: Sequence[str] | None = None) -> list[Topic]:

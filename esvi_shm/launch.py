@@ -26,11 +26,12 @@ from collections.abc import Iterator
 from typing import IO, Any
 
 from esvi_shm import command
+from esvi_shm.config import choose
 from esvi_shm.errors import EsviError, InputError, ParameterError
 from esvi_shm.runtime.signals import ASKING_TO_STOP
 
-#: What holds the commands.
-PACKAGE = "esvi_shm"
+#: What holds the commands, and those that run on several nodes.
+PACKAGE, COMMANDS = "esvi_shm", ("fit", "fit_mixture")
 #: More on one machine is a mistake.
 MOST_NODES = 64
 #: Seconds that nodes have to end by themselves when one has failed: they hear of it, and name it.
@@ -171,6 +172,7 @@ def _run(given: argparse.Namespace) -> None:
     line = given.command[1:] if given.command[:1] == ["--"] else given.command
     if not line:
         raise InputError("a command must follow, as in: --nodes 3 -- fit corpus.mtx")
+    choose("command", line[0], COMMANDS)
     nodes = ",".join(_addresses(given.nodes))
     with _key_file() as key:
         joined = ["--transport", "tcp", "--nodes", nodes, "--key-file", key]

@@ -13,6 +13,7 @@ from tests.commands import run
 
 PROGRAM = (
     "import sys; from esvi_shm import command, launch; launch.PACKAGE = 'tests.transports'; "
+    "launch.COMMANDS = ['launched']; "
     "command.end(launch.main(sys.argv[1:]))"
 )
 
@@ -84,6 +85,7 @@ def test_signals_are_passed_on(tmp_path, nothing_of_it_left, number):
         (["--nodes", "0", "--", "fit"], "--nodes must be from 1 to 64, got 0"),
         (["--nodes", "65", "--", "fit"], "--nodes must be from 1 to 64, got 65"),
         (["--nodes", "2", "--"], "error: a command must follow"),
+        (["--nodes", "2", "--", "evaluate", "m"], "must be one of fit, fit_mixture, got 'evalua"),
     ],
 )
 def test_bad_input_is_one_line(arguments, message):

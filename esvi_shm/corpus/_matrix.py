@@ -4,6 +4,7 @@ Works through slices of a million entries, which are checked in their own type a
 narrowed: besides the caller's matrix there is never more than the result itself.
 """
 
+import numbers
 from collections.abc import Iterator
 from typing import Any
 
@@ -33,6 +34,8 @@ def compress(matrix: Any, name: str) -> tuple[Arrays, int]:
         matrix = np.asarray(matrix)
     if matrix.ndim != 2:
         raise CorpusError(name, f"a corpus must have 2 dimensions, got {matrix.ndim}")
+    if matrix.dtype.kind == "O" and not sparse:
+        matrix = _numbers_of(matrix, name)
     if matrix.dtype.kind not in "biuf":
         raise CorpusError(name, f"counts must be integers or floats, got dtype {matrix.dtype}")
     n_words = int(matrix.shape[1])
@@ -45,6 +48,15 @@ def compress(matrix: Any, name: str) -> tuple[Arrays, int]:
     if matrix.format == "csr":
         return _from_csr(matrix, name), n_words
     return _from_triples(matrix, name), n_words
+
+
+def _numbers_of(matrix: np.ndarray, name: str) -> np.ndarray:
+    """An array of Python's numbers, as a data frame of mixed columns gives one, as floats."""
+    for (row, column), value in np.ndenumerate(matrix):
+        if not isinstance(value, numbers.Real | np.bool_):
+            rule = f"counts must be integers or floats, got {value!r}"
+            raise CorpusError(name, f"{rule} at row {row}, column {column} (from 0)")
+    return matrix.astype(np.float64)
 
 
 def check_sizes(

@@ -12,6 +12,7 @@ from array import array
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from numbers import Real
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -342,6 +343,18 @@ def numbers_of(words: Sequence[str]) -> dict[str, int]:
     return {word: v for v, word in reversed(list(enumerate(words)))}
 
 
+def _has_numbers(rows: Sequence[Any]) -> bool:
+    first = next(iter(rows), None)
+    return isinstance(first, list | tuple) and isinstance(next(iter(first), None), Real)
+
+
+def _matrix_of(rows: Sequence[Any]) -> np.ndarray:
+    try:
+        return np.array(rows)
+    except ValueError as error:  # of different lengths
+        raise CorpusError("matrix", f"lists of numbers must be a matrix: {error}") from None
+
+
 def as_corpus(x: Any, may_be_empty: bool = False) -> Corpus:
     """Make a corpus of whatever holds documents.
 
@@ -350,7 +363,8 @@ def as_corpus(x: Any, may_be_empty: bool = False) -> Corpus:
     x : Corpus, sparse matrix or array, ndarray, data frame, list of token lists, or path
         A corpus is returned as it is; a path goes to `esvi_shm.corpus.readers.read_corpus`. The
         columns of a data frame (of pandas, or alike) are its words, where they have names; a
-        series holds token lists.
+        series holds token lists. What numpy takes for an array, as a tensor or lists of numbers,
+        is one.
     may_be_empty : bool
         Whether a matrix or a list may hold no token; then it becomes `Documents`.
 
@@ -374,7 +388,7 @@ def as_corpus(x: Any, may_be_empty: bool = False) -> Corpus:
     if isinstance(x, np.ndarray):
         return kind.from_sparse(x)
     if isinstance(x, list | tuple):
-        return kind.from_tokens(x)
+        return kind.from_sparse(_matrix_of(x)) if _has_numbers(x) else kind.from_tokens(x)
     import scipy.sparse
 
     if scipy.sparse.issparse(x):
@@ -385,6 +399,8 @@ def as_corpus(x: Any, may_be_empty: bool = False) -> Corpus:
         return kind.from_sparse(frames.matrix_of(x), words, type(x).__name__)
     if hasattr(x, "to_list"):
         return kind.from_tokens(x.to_list(), type(x).__name__)
+    if hasattr(x, "__array__"):
+        return kind.from_sparse(np.asarray(x))
     raise CorpusError(
         type(x).__name__,
         "a corpus must be a Corpus, a sparse matrix, an array, a data frame, a list of token "

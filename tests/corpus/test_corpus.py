@@ -87,6 +87,19 @@ def test_dtypes_and_wide_indices(dtype, form):
     assert np.array_equal(corpus.as_sparse().toarray(), DENSE.astype(dtype).astype(np.float32))
 
 
+def test_python_numbers_and_what_numpy_takes_for_an_array():
+    class Tensor:
+        def __array__(self, dtype=None, copy=None):
+            return DENSE
+
+    for same in (DENSE.astype(object), Tensor(), DENSE.tolist(), tuple(map(tuple, DENSE))):
+        assert as_corpus(same).digest() == Corpus.from_sparse(DENSE).digest()
+    with pytest.raises(CorpusError, match="lists of numbers must be a matrix"):
+        as_corpus([[1, 2], [3]])
+    with pytest.raises(CorpusError, match="got dtype <U"):
+        as_corpus([[1, 2], [3, "tea"]])
+
+
 def test_the_callers_arrays_stay_its_own():
     matrix = sp.csr_matrix(DENSE.astype(np.float32))
     corpus = Corpus.from_sparse(matrix)
@@ -148,6 +161,8 @@ def test_a_bad_count_is_named(value, form):
         (np.ones(3), "2 dimensions, got 1"),
         (np.array([["a"]]), "got dtype <U1"),
         (np.array([[1j]]), "got dtype complex128"),
+        (np.array([[1, 2], [3, "tea"]], object), "got 'tea' at row 1, column 1"),
+        (np.array([[None, 2]], object), "got None at row 0, column 0"),
         (sp.coo_matrix(([1.0], ([0], [0])), shape=(1, 2**31)), "words must be at most 2147483647"),
         (
             sp.coo_matrix(([1.0], ([0], [0])), shape=(2**31 - 1, 1)),
