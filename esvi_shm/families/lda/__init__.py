@@ -295,14 +295,20 @@ class Model:
     def next_rest(self, n_passes: int) -> int | None:
         changes = (*self.config.refold_after, *self.config.repair_after)
         rests = [n for n in changes if n > n_passes]
-        if self.config.learn_priors != "none":
-            rests.append(self._next_learning(n_passes))
+        if (learning := self._next_learning(n_passes)) is not None:
+            rests.append(learning)
         return min(rests, default=None)
 
-    def _next_learning(self, n_passes: int) -> int:
-        judged = self.config.inference == "cvb0"
+    def _next_learning(self, n_passes: int) -> int | None:
+        learned, judged = self.config.learn_priors, self.config.inference == "cvb0"
+        settled, last = self.schedule.n_passes, self.config.n_passes
+        if learned == "none":
+            return None
+        if learned == "alpha" and judged:
+            once = priors.time_of_alpha(settled, last)
+            return once if once > n_passes else None
         times = priors.TIMES_OF_JUDGE if judged else priors.TIMES
-        return priors.next_time(n_passes, self.schedule.n_passes, self.config.n_passes, times)
+        return priors.next_time(n_passes, settled, last, times)
 
     def ending(
         self, n_passes: int, held: AnyCorpus, arrays: Mapping[str, Arrays], learned: Any
@@ -348,8 +354,7 @@ class Model:
             self.begin_pass(shared)
             yield from totals.fold_in("unfold_again", totals.REFOLD_SWEEPS)
             yield from totals.sum_up(shared)
-        learning = self.config.learn_priors != "none"
-        if learning and n_passes == self._next_learning(n_passes - 1):
+        if n_passes == self._next_learning(n_passes - 1):
             decides = judge if self.schedule.cvb0(n_passes - 1) else None
             yield from priors.learn(self.config, arrays["word_ids"], shared, decides)
         if n_passes in self.config.repair_after:

@@ -17,7 +17,8 @@ steps may be lengthened. So a step is kept only if what it is judged by rises: F
 where there is some. Under cvb0, whose counts are soft (it would take them for documents with many
 topics), the fixed point does not lead to where text is predicted best, and no other shape of alpha
 than the one at hand gains more than 1 in 10,000 (AP, reuters21578, 20news): there alpha is scaled,
-down or up, as long as the text agrees. Each time it is asked costs as much as some passes.
+down or up, as long as the text agrees. Each time it is asked costs as much as some passes, so that
+is done once, late: with the larger alpha that is mostly given topics form that predict better.
 
 The workers sum over their documents and words; nothing but `trial` and the sums is written until
 a prior is chosen, and then gamma and lambda move with it: the margins of phi stay as they are.
@@ -27,6 +28,7 @@ Rethinking LDA: why priors matter, NIPS 2009 (alpha by topic, eta for all words)
 """
 
 from collections.abc import Callable, Generator
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -41,7 +43,7 @@ from esvi_shm.special import digamma, log_gamma
 
 LEARNED = ("none", "alpha", "eta", "both")
 #: Passes between two times that priors are learned, at most; there are at most `TIMES` in a short
-#: fit, `TIMES_OF_JUDGE` where held-out text decides, which takes longer (more of them move
+#: fit, `TIMES_OF_JUDGE` where held-out text decides on eta, which takes longer (more of them move
 #: perplexity by less than 0.02%).
 EVERY, TIMES, TIMES_OF_JUDGE = 10, 4, 2
 #: Values of a prior tried each time, at most; the next time goes on from the best. Changes (of
@@ -53,7 +55,7 @@ MOST_CHANGE, MOST_STRIDE = 8.0, 8.0
 LEAST_STRIDE = 1 / 16
 #: alpha is scaled by this, as long as perplexity falls by this share: of long documents it would
 #: else go down to nothing, for a gain of as much.
-SCALE, WORTH = 0.5, 2e-4
+SCALE, WORTH = 0.25, 2e-4
 
 #: Columns of `topic_sums`; `document_sums` has K columns, then the same two.
 CHANGE, LNB = 0, 1
@@ -169,36 +171,68 @@ def next_time(n_passes: int, settled: int, last: int, times: int = TIMES) -> int
     return settled + every * max((n_passes - settled) // every + 1, 1)
 
 
-def climb(
-    measure: Measure,
-    start: np.ndarray,
-    known: tuple[float, np.ndarray] | None = None,
-    least_stride: float = LEAST_STRIDE,
-    worth: float = 0.0,
-) -> Generator[str, bool, np.ndarray]:
+def time_of_alpha(settled: int, last: int) -> int:
+    """The number of passes after which alpha is scaled, see `next_time`; once.
+
+    >>> time_of_alpha(80, 100), time_of_alpha(20, 25), time_of_alpha(80, 1000)
+    (90, 22, 90)
+    """
+    return settled + min(EVERY, max((last - settled) // 2, 1))
+
+
+def climb(measure: Measure, start: np.ndarray) -> Generator[str, bool, np.ndarray]:
     """Follow the fixed point from `start` as long as the measure rises; returns where it ends.
 
     Steps are taken in the logarithm. One that pays is followed by one twice as far, since the fixed
-    point is slow near its end; one that does not is dropped, and a shorter one tried. `known` is
-    the measure of the start, where it has been taken; `worth` the share of the measure that a step
-    must gain.
+    point is slow near its end; one that does not is dropped, and a shorter one tried.
     """
     here = start.copy()
-    value, target = known or (yield from measure(here))
+    value, target = yield from measure(here)
     stride, furthest = 1.0, np.log(MOST_CHANGE)
     for _ in range(TRIALS):
         direction = np.log(np.clip(target, LEAST_PRIOR, MOST_PRIOR) / here)
-        if np.abs(direction).max() < ENOUGH or stride < least_stride:
+        if np.abs(direction).max() < ENOUGH or stride < LEAST_STRIDE:
             break
         step = np.exp(np.clip(stride * direction, -furthest, furthest))
         trial = np.clip(here * step, LEAST_PRIOR, MOST_PRIOR)
         tried, beyond = yield from measure(trial)
-        if tried > value + worth * abs(value):
+        if tried > value:
             here, value, target = trial, tried, beyond
             stride = min(2.0 * stride, MOST_STRIDE)
         else:
             stride /= 4.0
     return here
+
+
+def scale(
+    measure: Callable[[np.ndarray], Generator[Any, Any, float]], start: np.ndarray
+) -> Generator[Any, Any, np.ndarray]:
+    """`start` times what the measure is highest with.
+
+    First in steps of `SCALE`, down or up, and then between the best and those beside it, where a
+    parabola through them has its top.
+    """
+
+    def times(steps: float) -> np.ndarray:
+        return np.clip(start * SCALE**steps, LEAST_PRIOR, MOST_PRIOR)
+
+    found, best = {0: (yield from measure(start))}, 0
+    for direction in (1, -1):
+        while best + direction not in found and len(found) <= TRIALS:
+            step = best + direction
+            found[step] = yield from measure(times(step))
+            if found[step] <= found[best] + WORTH * abs(found[best]):
+                break
+            best = step
+        if best:
+            break
+    beside = [found.get(best + side, -np.inf) - found[best] for side in (-1, 1)]
+    if not np.isfinite(beside).all() or sum(beside) >= 0.0:
+        return times(best)
+    between = best + float(np.clip((beside[0] - beside[1]) / (2.0 * sum(beside)), -0.5, 0.5))
+    if (yield from measure(times(between))) > found[best]:
+        return times(between)
+    return times(best)
 
 
 def ask(
@@ -248,14 +282,6 @@ def learn(
         # Counts that are next to nothing say nothing of a prior.
         return value, trial * by_topic / change if change > 0.0 else trial
 
-    def scaled_by(factor: float) -> Measure:
-        def measure(trial: np.ndarray) -> Generator[str, bool, tuple[float, np.ndarray]]:
-            assert judge is not None
-            value = yield from ask(judge, whole, word_ids, trial)
-            return value, trial * factor
-
-        return measure
-
     def measure_eta(trial: np.ndarray) -> Generator[str, bool, tuple[float, np.ndarray]]:
         shared["trial_eta"][:] = trial
         yield "sum_under_eta"
@@ -272,12 +298,8 @@ def learn(
     whole = None if judge is None else (yield from whole_rows(shared))
     if config.learn_priors in ("alpha", "both"):
         if judge is not None:
-            before, value = alpha.copy(), (yield from ask(judge, whole, word_ids, alpha))
-            for factor in (SCALE, 1 / SCALE):
-                known = value, before * factor
-                alpha[:] = yield from climb(scaled_by(factor), before, known, 1.0, WORTH)
-                if not np.array_equal(alpha, before):
-                    break
+            under = partial(ask, judge, whole, word_ids)
+            alpha[:] = yield from scale(under, alpha.copy())
         if judge is None or config.inference != "cvb0":
             alpha[:] = yield from climb(measure_alpha, alpha)
     if config.learn_priors in ("eta", "both"):

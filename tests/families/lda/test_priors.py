@@ -133,22 +133,43 @@ def test_a_climb_lengthens_steps_that_pay_and_shortens_others():
     assert end[0] == 0.7 and len(tried) > 2
 
 
-def test_a_climb_goes_on_for_what_is_worth_it():
-    values = {0.5: -998.0, 0.125: -997.9, 0.25: -997.95}
-    known, steps = (-1000.0, np.array([0.5])), {"least_stride": 1.0}
-    end, tried = climb(
-        lambda x: values.get(round(x[0], 3), -2e3), lambda x: 0.5 * x, 1.0, known=known, **steps
-    )
-    assert end[0] == 0.125 and tried[:2].ravel().tolist() == [0.5, 0.125]  # the start is known
-    end, tried = climb(
-        lambda x: values.get(round(x[0], 3), -2e3),
-        lambda x: 0.5 * x,
-        1.0,
-        known=known,
-        worth=1e-3,
-        **steps,
-    )
-    assert end[0] == 0.5 and tried.ravel().tolist() == [0.5, 0.125]
+def scale(value, start):
+    """Where `priors.scale` ends, and all that it tried."""
+    tried = []
+
+    def measure(prior):
+        tried.append(prior.copy())
+        yield "a question"
+        return value(prior)
+
+    script = priors.scale(measure, np.atleast_1d(start))
+    while True:
+        try:
+            assert next(script) == "a question"
+        except StopIteration as stop:
+            return stop.value, np.array(tried)
+
+
+@pytest.mark.parametrize("best", [2e-3, 0.02, 0.05, 0.1, 0.7, 5.0])
+def test_a_prior_is_scaled_to_the_top_of_a_parabola(best):
+    end, tried = scale(lambda x: -900.0 - 9 * np.log(x[0] / best) ** 2, [0.1, 0.2])
+    np.testing.assert_allclose(end, [best, 2 * best], rtol=1e-6)
+    assert len(tried) <= priors.TRIALS + 2
+
+
+def test_a_prior_is_scaled_as_long_as_it_is_worth_it():
+    gain = 1000 * priors.WORTH
+    end, tried = scale(lambda x: -1000.0 + 0.9 * gain * (x[0] < 0.05), 0.1)
+    assert end[0] in tried and end[0] > 0.1 * priors.SCALE  # not down, for so little
+    end, tried = scale(lambda x: -1000.0 + 1.1 * gain * (x[0] < 0.05), 0.1)
+    assert end[0] == 0.1 * priors.SCALE
+
+
+def test_a_prior_that_nothing_is_better_than_stays():
+    end, _ = scale(lambda x: -abs(x[0] - 0.5), 0.5)
+    assert end[0] == 0.5
+    end, tried = scale(lambda x: -x[0], 1e-5)
+    assert (tried >= 1e-6).all() and end[0] == 1e-6
 
 
 @storages
@@ -309,9 +330,9 @@ def test_under_cvb0_alpha_is_scaled_to_where_text_is_best(goal):
 
     fit.rest(WHEN, judge)
     alpha = fit.shared["alpha"]
-    np.testing.assert_allclose(alpha.mean(), goal, rtol=0.4)
+    np.testing.assert_allclose(alpha.mean(), goal, rtol=0.8)  # no parabola
     np.testing.assert_allclose(alpha / before, alpha[0] / before[0], rtol=1e-6)
-    assert len(shown) <= 3 * (priors.TRIALS + 1)
+    assert len(shown) <= priors.TRIALS + 2
     assert_sums_hold(fit, counts)
 
 
@@ -340,8 +361,10 @@ def test_when_priors_are_learned():
     assert times(learn_priors="eta", inference="vb") == list(range(10, 101, 10))
     # Where held-out text decides, seldom.
     assert times(learn_priors="eta", inference="cvb0") == [90, 100]
-    assert times(learn_priors="alpha", inference="cvb0", n_passes=50) == [45, 49]
-    assert times(learn_priors="alpha", inference="cvb0", n_passes=30) == [27, 29]
+    assert times(learn_priors="alpha", inference="cvb0", n_passes=50) == [45]
+    assert times(learn_priors="alpha", inference="cvb0", n_passes=30) == [27]
+    assert times(learn_priors="alpha", inference="cvb0", n_passes=300) == [90]
+    assert times(learn_priors="alpha", inference="cvb0", n_passes=1) == []
     rules = {"cvb0_passes": 50, "temper_passes": 0}
     assert times(learn_priors="eta", **rules) == [60, 70, 80, 90, 100]
     assert times(refold_after=(3, 55)) == [3, 55]
