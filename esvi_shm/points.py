@@ -19,6 +19,7 @@ import numpy as np
 
 from esvi_shm import arrays, frames
 from esvi_shm.errors import CorpusError
+from esvi_shm.indices import check_structure
 
 #: Columns whose names are told.
 MOST_NAMES = 20
@@ -28,7 +29,7 @@ _log = logging.getLogger(__name__)
 #: What numpy and scipy raise of a file that is another one, cut, or lies about its sizes.
 _DAMAGED = (
     OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile, TypeError, MemoryError,
-    RuntimeError,  # of zipfile, where it is encrypted
+    OverflowError, RuntimeError,  # of zipfile, where it is encrypted
 )  # fmt: skip
 
 
@@ -192,11 +193,8 @@ def _sparse(given: Any, name: str) -> Points:
     if given.ndim != 2:
         raise CorpusError(name, f"must have two dimensions, got shape {given.shape}")
     _check_sizes(given.shape, name)
+    check_structure(given, name)
     matrix = scipy.sparse.csr_matrix(given)
-    wrong = (matrix.indices < 0) | (matrix.indices >= matrix.shape[1])
-    if wrong.any():
-        rule = f"columns of a sparse matrix must lie between 0 and {matrix.shape[1] - 1}"
-        raise CorpusError(name, f"{rule}, got {int(matrix.indices[np.argmax(wrong)])}")
     matrix = scipy.sparse.csr_matrix(
         (_real(matrix.data, name), matrix.indices, matrix.indptr), shape=matrix.shape
     )

@@ -12,6 +12,7 @@ import numpy as np
 
 from esvi_shm.corpus import _rows
 from esvi_shm.errors import CorpusError
+from esvi_shm.indices import check_indices, check_offsets, check_structure
 
 CHUNK = 1 << 20
 INT32_MAX = np.iinfo(np.int32).max
@@ -43,6 +44,7 @@ def compress(matrix: Any, name: str) -> tuple[Arrays, int]:
         check_sizes(matrix.shape[0], n_words, matrix.size, name)
         return _from_dense(matrix, name), n_words
     if matrix.format not in ("csr", "csc"):
+        check_structure(matrix, name)
         matrix = matrix.tocoo(copy=False)
     check_sizes(matrix.shape[0], n_words, len(matrix.data), name)
     if matrix.format == "csr":
@@ -95,10 +97,9 @@ def _from_csr(matrix: Any, name: str) -> Arrays:
 
 def _offsets_of(matrix: Any, name: str) -> np.ndarray:
     """Offsets of a CSR or CSC matrix as int64, checked: kernels follow them blindly."""
-    indptr = matrix.indptr.astype(np.int64)
-    n_pairs = min(len(matrix.indices), len(matrix.data))
-    if indptr[0] != 0 or (np.diff(indptr) < 0).any() or indptr[-1] > n_pairs:
-        raise CorpusError(name, "indptr must ascend from 0 and end within the indices")
+    n_rows = matrix.shape[0 if matrix.format == "csr" else 1]
+    check_offsets(matrix.indptr, n_rows, min(len(matrix.indices), len(matrix.data)), name)
+    indptr: np.ndarray = matrix.indptr.astype(np.int64)
     return indptr
 
 
@@ -133,8 +134,6 @@ def _triples(matrix: Any, name: str) -> Iterator[Arrays]:
             _rows.expand(indptr, lo, columns)
             yield matrix.indices[part], columns, matrix.data[part]
     else:
-        if not len(matrix.row) == len(matrix.col) == len(matrix.data):
-            raise CorpusError(name, "row, col and data must have the same length")
         for lo in range(0, len(matrix.data), CHUNK):
             part = slice(lo, lo + CHUNK)
             yield matrix.row[part], matrix.col[part], matrix.data[part]
@@ -167,10 +166,8 @@ def _check(
     """Refuse an index out of range and a count that is negative or not finite as float32."""
     if not len(values):
         return
-    for what, index, size in (("row", rows, shape[0]), ("column", columns, shape[1])):
-        if index.min() < 0 or index.max() >= size:
-            wrong = index[(index < 0) | (index >= size)][0]
-            raise CorpusError(name, f"{what} indices must be in 0..{size - 1}, got {wrong}")
+    check_indices("row", rows, shape[0], name)
+    check_indices("column", columns, shape[1], name)
     with np.errstate(over="ignore"):
         good = (values >= 0) & np.isfinite(values.astype(np.float32))
     if not good.all():
