@@ -11,6 +11,7 @@ import os
 import signal
 import sys
 import tempfile
+import zipfile
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, BinaryIO
 
@@ -94,10 +95,13 @@ def numbers(name: str, text: str, rule: str) -> Any:
 
     if text.endswith(".npy"):
         try:
-            array = np.load(text, allow_pickle=False)
-            return array if array.ndim else array.item()
-        except (OSError, ValueError, EOFError) as error:
+            # What is mapped is as long as it says.
+            array = np.load(text, mmap_mode="r", allow_pickle=False)
+        except (OSError, ValueError, EOFError, OverflowError, zipfile.BadZipFile) as error:
             raise ParameterError(name, f"must be a .npy file of numbers ({error})", text) from None
+        if not isinstance(array, np.ndarray):
+            raise ParameterError(name, "must be a .npy file of numbers (it is an .npz)", text)
+        return np.array(array) if array.ndim else array.item()
     try:
         found = [float(part) for part in text.split(",")]
     except ValueError:
@@ -341,6 +345,11 @@ def check_output(
         raise ParameterError(name, "must be a file in a folder that exists", path)
     if folder is not None and os.path.realpath(path).startswith(os.path.realpath(folder) + os.sep):
         raise ParameterError(name, f"must not lie in the folder of the model, {folder}", path)
+    from esvi_shm import store
+
+    if store.is_model(parent):
+        rule = f"must not lie in the folder of a model, {os.path.dirname(path) or os.curdir}"
+        raise ParameterError(name, rule, path)
     for other in filter(None, read):
         if os.path.exists(path) and os.path.exists(other) and os.path.samefile(path, other):
             raise ParameterError(name, "must not be a file that is read", path)

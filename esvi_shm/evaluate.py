@@ -333,9 +333,10 @@ def _run(given: argparse.Namespace) -> None:
         _add_stability(report, model, others)
     if given.intervals:
         _add_intervals(report, model)
+    # First what cannot be lost to a full disk.
+    _print_report(report, given.top_words > 0)
     if given.json is not None:
         _write_json(report, given.json)
-    _print_report(report, given.top_words > 0)
 
 
 #: Options that say nothing of a mixture, beside those of reading.

@@ -97,8 +97,8 @@ def _check(given: argparse.Namespace) -> None:
     command.check_output("out", given.out, read, given.model)
     if given.workers is not None:
         check_workers(given.workers)
-    if given.steps < 1:
-        raise ParameterError("steps", "must be at least 1", given.steps)
+    if given.steps < 0:
+        raise ParameterError("steps", "must be at least 0", given.steps)
     if not given.tol >= 0:
         raise ParameterError("tol", "must be at least 0", given.tol)
 

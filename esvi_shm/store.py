@@ -68,7 +68,7 @@ def check_target(folder: str | os.PathLike[str]) -> Path:
             raise ModelError(
                 f"{target}: the output folder must not be a mount point; name one in it"
             )
-        if any(target.iterdir()) and not _is_model(target):
+        if any(target.iterdir()) and not is_model(target):
             raise ModelError(
                 f"{target}: the output folder exists and is not a model, or holds other files"
             )
@@ -77,6 +77,8 @@ def check_target(folder: str | os.PathLike[str]) -> Path:
         if parent.is_symlink():
             raise ModelError(f"{target}: {parent} is a symbolic link to nothing")
         parent = parent.parent
+    if is_model(parent):
+        raise ModelError(f"{target}: the output folder must not lie in that of a model, {parent}")
     try:
         # Permission bits do not tell of a read-only or special file system; trying does.
         with finishing():
@@ -193,7 +195,7 @@ def repair(folder: str | os.PathLike[str]) -> None:
     target = Path(folder)
     fresh, old = _beside(target, "new"), _beside(target, "old")
     if not target.exists():
-        if _is_model(fresh):
+        if is_model(fresh):
             os.rename(fresh, target)
         elif old.exists():
             os.rename(old, target)
@@ -326,12 +328,12 @@ def _parse(target: Path, names: Iterable[str]) -> FittedModel:
     return FittedModel(parameters, words, history, summary)
 
 
-def _is_model(folder: Path) -> bool:
+def is_model(folder: str | os.PathLike[str]) -> bool:
     """Whether a folder holds a model of any version, whole or damaged, and nothing else."""
     try:
-        manifest = json.loads((folder / MANIFEST).read_text())
+        manifest = json.loads(Path(folder, MANIFEST).read_text())
         names = {MANIFEST, *manifest["sha256"]}
-        return "format_version" in manifest and {path.name for path in folder.iterdir()} <= names
+        return "format_version" in manifest and set(os.listdir(folder)) <= names
     except (OSError, ValueError, KeyError, TypeError, RecursionError):
         return False
 

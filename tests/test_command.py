@@ -13,10 +13,11 @@ import numpy as np
 import pytest
 
 import esvi_shm
-from esvi_shm import command
+from esvi_shm import command, store
 from esvi_shm.__main__ import COMMANDS
 from esvi_shm.corpus import ReadOptions
 from esvi_shm.errors import CorpusError, EsviError, Interrupted, ParameterError, ParameterName
+from tests.stored import make_model
 
 
 def test_an_array_is_told_by_its_shape():
@@ -172,6 +173,10 @@ def test_what_is_read_is_not_written_over(tmp_path):
     command.check_output("json", str(tmp_path / "new"), [str(corpus), None], str(model))
     command.check_output("json", None, [str(corpus)], str(model))
     command.check_output("json", str(tmp_path / "model.json"), [], str(model))
+    store.save(make_model(1.0), tmp_path / "another")
+    for name in ("new", "summary.json", "gamma.npy"):
+        with pytest.raises(ParameterError, match=r"json must not lie in the folder of a model, /"):
+            command.check_output("json", str(tmp_path / "another" / name), [], str(model))
     for path in (corpus, tmp_path / "link"):
         with pytest.raises(ParameterError, match="json must not be a file that is read, got"):
             command.check_output("json", str(path), ["stdlib", str(corpus)])

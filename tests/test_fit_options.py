@@ -3,6 +3,7 @@
 import functools
 import os
 import re
+import struct
 from pathlib import Path
 
 import numpy as np
@@ -249,6 +250,16 @@ def test_priors_from_the_shell(tmp_path, capsys, threads):
     for name, bad in (("a.npy", b""), ("b.npy", b"text")):
         (tmp_path / name).write_bytes(bad)
         assert fit.main([*quick, "--alpha", str(tmp_path / name)]) == 2
+        assert "--alpha must be a .npy file of numbers" in capsys.readouterr().err
+    np.savez(tmp_path / "d.npz", alpha=[0.2, 0.3])
+    header = b"\x93NUMPY\x01\x00" + struct.pack("<H", 118)
+    shape = "{'descr': '<f8', 'fortran_order': False, 'shape': (%d,), }"
+    damaged = [(tmp_path / "d.npz").read_bytes(), b"PK\x03\x04garbage"]
+    damaged += [header + (shape % n).ljust(117).encode() + b"\n" + bytes(80)
+                for n in (10**13, 10**30)]  # fmt: skip
+    for content in damaged:
+        (tmp_path / "e.npy").write_bytes(content)
+        assert fit.main([*quick, "--alpha", str(tmp_path / "e.npy")]) == 2
         assert "--alpha must be a .npy file of numbers" in capsys.readouterr().err
     np.save(tmp_path / "c.npy", ["x", "y"])
     assert fit.main([*quick, "--alpha", str(tmp_path / "c.npy")]) == 2

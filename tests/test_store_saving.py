@@ -16,7 +16,16 @@ from tests.stored import FILES, make_model, value_of
 
 
 @pytest.mark.parametrize(
-    "kind", ["file", "folder", "another's manifest", "model and more", "link", "unwritable"]
+    "kind",
+    [
+        "file",
+        "folder",
+        "another's manifest",
+        "model and more",
+        "link",
+        "unwritable",
+        "model around",
+    ],
 )
 def test_what_is_in_the_way_stays(kind, tmp_path):
     target = tmp_path / "m"
@@ -32,6 +41,9 @@ def test_what_is_in_the_way_stays(kind, tmp_path):
     elif kind == "link":
         (tmp_path / "other").mkdir()
         target.symlink_to(tmp_path / "other")
+    elif kind == "model around":
+        store.save(make_model(2.0), target)
+        target = target / "deep" / "er"
     else:
         target = "/proc/no-model"
     before = sorted(os.listdir(tmp_path))
@@ -39,7 +51,9 @@ def test_what_is_in_the_way_stays(kind, tmp_path):
         with pytest.raises(ModelError, match=str(target)):
             act(target)
     assert sorted(os.listdir(tmp_path)) == before
-    if kind not in ("file", "link", "unwritable"):
+    if kind == "model around":
+        assert value_of(tmp_path / "m") == 2.0
+    elif kind not in ("file", "link", "unwritable"):
         assert (target / "precious").read_text() == "precious"
 
 
