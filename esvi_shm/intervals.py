@@ -3,7 +3,8 @@
 What an interval is says `metrics.intervals`; see `FittedModel.topic_word_interval`.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from typing import Any
 
 import numpy as np
 
@@ -23,11 +24,10 @@ def topic_word_interval(
     """Intervals, shape (topics, asked); `words` are those of the model."""
     rows, word_ids = parameters.lambda_rows, parameters.word_ids
     chosen = _topics(parameters, topics)
-    if isinstance(asked, str):
-        raise ParameterError("words", "must be a list of words", asked)
+    asked = _listed("words", asked)
     known = numbers_of(words)
     for word in asked:
-        if word not in known:
+        if not isinstance(word, str) or word not in known:
             raise ParameterError("words", "must be words of the model", word)
     ids = np.array([known[word] for word in asked], np.int64)
     if word_ids is not None:
@@ -57,7 +57,16 @@ def _topics(parameters: Parameters, topics: Sequence[int] | None) -> np.ndarray:
 
 def _numbers(name: str, given: Sequence[int], n: int) -> np.ndarray:
     """Whole numbers from 0 to n - 1, or an error."""
-    for value in given:
-        if not (isinstance(value, int | np.integer) and 0 <= value < n):
+    numbers = _listed(name, given)
+    for value in numbers:
+        is_whole = isinstance(value, int | np.integer) and not isinstance(value, bool)
+        if not (is_whole and 0 <= value < n):
             raise ParameterError(name, f"must be whole numbers from 0 to {n - 1}", value)
-    return np.array(given, np.int64)
+    return np.array(numbers, np.int64)
+
+
+def _listed(name: str, given: Any) -> list[Any]:
+    """What is given, to be gone through more than once."""
+    if isinstance(given, str) or not isinstance(given, Iterable):
+        raise ParameterError(name, "must be a list", given)
+    return list(given)

@@ -232,15 +232,29 @@ def point_topics(lambda_: np.ndarray, rows: np.ndarray | None = None) -> np.ndar
     float32 array, shape (W, padded(K))
         ``lambda_ / lambda_.sum(axis=0)``, zeros beyond K.
 
+    Raises
+    ------
+    ParameterError
+        For a weight that is negative or not finite, or a topic without any.
+
     Examples
     --------
     >>> topics = point_topics(np.array([[1.0], [3.0]]))
     >>> topics.shape, topics[:, 0].tolist()
     ((2, 16), [0.25, 0.75])
     """
+    if lambda_.ndim != 2:
+        raise ParameterError("lambda_", "must have two dimensions, words and topics", lambda_.ndim)
     n_topics = lambda_.shape[1]
     n_words = len(lambda_) if rows is None else len(rows)
     totals = lambda_.sum(axis=0, dtype=np.float64)
+    least = lambda_.min(initial=0.0)
+    if not (least >= 0 and np.isfinite(totals).all()):
+        wrong = least if least < 0 else totals[~np.isfinite(totals)][0]
+        raise ParameterError("lambda_", "must be finite and at least 0", float(wrong))
+    if not (totals > 0).all():
+        rule = "must have a weight above 0 in each topic"
+        raise ParameterError("lambda_", rule, f"none in topic {int(np.argmin(totals))} (from 0)")
     topics = np.zeros((n_words, padded(n_topics)), np.float32)
     for first in range(0, n_words, CHUNK):
         some = slice(first, first + CHUNK)
@@ -314,8 +328,6 @@ def pack_topics(topics: np.ndarray, n_topics: int, n_words: int) -> np.ndarray:
         rule = f"must have the shape ({n_words}, {n_topics}), padded or not"
         raise ParameterError("topics", rule, topics.shape)
     if topics.shape[1] == length:
-        if topics[:, n_topics:].any():
-            raise ParameterError("topics", f"must be 0 beyond the {n_topics} topics", topics.shape)
         packed = np.ascontiguousarray(topics, dtype=np.float32)
     else:
         packed = np.zeros((n_words, length), np.float32)
@@ -324,6 +336,8 @@ def pack_topics(topics: np.ndarray, n_topics: int, n_words: int) -> np.ndarray:
     if not (least >= 0 and most < np.inf):  # a nan is neither
         wrong = float(least if not least >= 0 else most)
         raise ParameterError("topics", "must be finite and at least 0", wrong)
+    if packed[:, n_topics:].any():
+        raise ParameterError("topics", f"must be 0 beyond the {n_topics} topics", topics.shape)
     return packed
 
 

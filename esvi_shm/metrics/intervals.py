@@ -43,7 +43,7 @@ def dirichlet_interval(part: np.ndarray, total: np.ndarray, level: float = 0.95)
     """
     from scipy.special import betaincinv
 
-    if not 0.0 < level < 1.0:
+    if not isinstance(level, float | np.floating) or not 0.0 < level < 1.0:
         raise ParameterError("level", "must lie between 0 and 1", level)
     a = np.asarray(part, np.float64)
     b = np.asarray(total, np.float64) - a

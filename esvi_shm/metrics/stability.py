@@ -15,7 +15,7 @@ from typing import NamedTuple
 import numpy as np
 
 from esvi_shm.corpus.corpus import numbers_of
-from esvi_shm.errors import CorpusError
+from esvi_shm.errors import CorpusError, ParameterError
 
 
 class Matching(NamedTuple):
@@ -48,15 +48,35 @@ def hellinger(first: np.ndarray, second: np.ndarray) -> np.ndarray:
     -------
     float64 array, shape (K, L)
 
+    Raises
+    ------
+    ParameterError
+        For other words, or weights that are negative or not finite.
+
     Examples
     --------
     >>> hellinger(np.eye(2), np.eye(2)).tolist()
     [[0.0, 1.0], [1.0, 0.0]]
     """
-    roots = [np.sqrt(np.asarray(x, np.float64)) for x in (first, second)]
+    weights = [_checked(x) for x in (first, second)]
+    if len(weights[0]) != len(weights[1]):
+        rule = f"must have a row for each of {len(weights[0])} words"
+        raise ParameterError("topics", rule, len(weights[1]))
+    roots = [np.sqrt(x) for x in weights]
     norms = [np.sqrt(np.maximum((root * root).sum(axis=0), 1e-300)) for root in roots]
     affinity = (roots[0] / norms[0]).T @ (roots[1] / norms[1])
     return np.sqrt(np.clip(1.0 - affinity, 0.0, 1.0))
+
+
+def _checked(topics: np.ndarray) -> np.ndarray:
+    weights = np.asarray(topics, np.float64)
+    if weights.ndim != 2:
+        raise ParameterError("topics", "must have two dimensions, words and topics", weights.ndim)
+    is_sound = (weights >= 0) & np.isfinite(weights)
+    if not is_sound.all():
+        wrong = float(weights[~is_sound][0])
+        raise ParameterError("topics", "must be finite and at least 0", wrong)
+    return weights
 
 
 def match_topics(first: np.ndarray, second: np.ndarray, n_top: int = 10) -> Matching:
@@ -75,6 +95,11 @@ def match_topics(first: np.ndarray, second: np.ndarray, n_top: int = 10) -> Matc
     Matching
         Arrays of shape (K,).
 
+    Raises
+    ------
+    ParameterError
+        As by `hellinger`, or for `n_top` that is no whole number from 1 on.
+
     Examples
     --------
     >>> topics = np.array([[5.0, 1.0, 1.0], [1.0, 5.0, 1.0], [1.0, 1.0, 5.0]])
@@ -83,6 +108,8 @@ def match_topics(first: np.ndarray, second: np.ndarray, n_top: int = 10) -> Matc
     """
     from scipy.optimize import linear_sum_assignment
 
+    if isinstance(n_top, bool) or not isinstance(n_top, int | np.integer) or n_top < 1:
+        raise ParameterError("n_top", "must be a whole number from 1 on", n_top)
     distance = hellinger(first, second)
     n_topics = len(distance)
     rows, columns = linear_sum_assignment(distance)
@@ -117,6 +144,11 @@ def topic_stability(first: np.ndarray, others: Sequence[np.ndarray], n_top: int 
     -------
     Stability
 
+    Raises
+    ------
+    ParameterError
+        As by `match_topics`, or without another model.
+
     Examples
     --------
     >>> topics = np.array([[5.0, 1.0, 1.0], [1.0, 5.0, 1.0], [1.0, 1.0, 5.0]])
@@ -124,6 +156,8 @@ def topic_stability(first: np.ndarray, others: Sequence[np.ndarray], n_top: int 
     >>> found.similarity.round(6).tolist()
     [1.0, 1.0, 0.5]
     """
+    if not len(others):
+        raise ParameterError("others", "must have a model", "none")
     matchings = tuple(match_topics(first, other, n_top) for other in others)
     return Stability(
         np.mean([m.similarity for m in matchings], axis=0),

@@ -249,3 +249,16 @@ def test_topics_that_are_no_weights_are_refused(value, padding):
         says = f"topics must be finite and at least 0, got {value}"
         with pytest.raises(ParameterError, match=says):
             fold_in(wrong, np.ones(2), corpus)
+        with pytest.raises(
+            ParameterError, match=f"lambda_ must be finite and at least 0, got {value}"
+        ):
+            point_topics(wrong[:, :2])
+
+
+def test_a_topic_without_a_word_is_no_distribution():
+    with pytest.raises(
+        ParameterError, match=r"a weight above 0 in each topic, got 'none in topic 1"
+    ):
+        point_topics(np.array([[1.0, 0.0], [2.0, 0.0]]))
+    with pytest.raises(ParameterError, match="lambda_ must have two dimensions"):
+        point_topics(np.ones(3))

@@ -23,7 +23,7 @@ def test_a_lone_weight_is_one():
     assert (found.lower.tolist(), found.upper.tolist()) == ([1.0], [1.0])
 
 
-@pytest.mark.parametrize("level", [0.0, 1.0, -1, 95, np.nan])
+@pytest.mark.parametrize("level", [0.0, 1.0, -1, 95, np.nan, "x", None, [0.5]])
 def test_a_level_is_a_probability(level):
     with pytest.raises(ParameterError, match="level must lie between 0 and 1"):
         dirichlet_interval(np.ones(2), 2.0, level)

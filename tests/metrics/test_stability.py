@@ -5,7 +5,7 @@ from itertools import permutations
 import numpy as np
 import pytest
 
-from esvi_shm.errors import CorpusError
+from esvi_shm.errors import CorpusError, ParameterError
 from esvi_shm.metrics import match_topics, topic_stability, weights_of_words
 from esvi_shm.metrics.stability import hellinger
 
@@ -66,3 +66,25 @@ def test_words_are_matched_by_name():
     assert there.tolist() == [[3, 4], [0, 0], [1, 2]]
     with pytest.raises(CorpusError, match="other: there must be a word in common"):
         weights_of_words(topics, ["a", "b", "c"], ["x"], "other")
+
+
+@pytest.mark.parametrize(
+    "second, options, says",
+    [
+        (np.ones((4, 2)), {}, "topics must have a row for each of 3 words, got 4"),
+        (-np.ones((3, 2)), {}, "topics must be finite and at least 0, got -1.0"),
+        (np.full((3, 2), np.nan), {}, "topics must be finite and at least 0, got nan"),
+        (np.ones(3), {}, "topics must have two dimensions"),
+        (np.ones((3, 2)), {"n_top": 0}, "n_top must be a whole number from 1 on, got 0"),
+        (np.ones((3, 2)), {"n_top": -1}, "n_top must be a whole number"),
+        (np.ones((3, 2)), {"n_top": 1.5}, "n_top must be a whole number"),
+    ],
+)
+def test_what_cannot_be_matched_is_refused(second, options, says):
+    with pytest.raises(ParameterError, match=says):
+        match_topics(np.ones((3, 2)), second, **options)
+
+
+def test_stability_needs_another_model():
+    with pytest.raises(ParameterError, match="others must have a model"):
+        topic_stability(np.ones((3, 2)), [])
