@@ -86,6 +86,9 @@ class _Nodes:
         self._before: dict[signal.Signals, Any] = {}
         self._processes: list[subprocess.Popen[bytes]] = []
         self._threads: list[threading.Thread] = []
+        for number in ASKING_TO_STOP:
+            if signal.getsignal(number) is not signal.SIG_IGN:
+                self._before[number] = signal.signal(number, self._send)
         try:
             for rank, line in enumerate(commands):
                 # Of a session of its own: a Ctrl-C comes through `_send`, once.
@@ -97,19 +100,18 @@ class _Nodes:
                     start_new_session=True,
                 )
                 self._processes.append(process)
+                if self.received is not None:  # while there was no process yet to send it to
+                    process.send_signal(self.received)
                 for source, target in ((process.stdout, sys.stdout), (process.stderr, sys.stderr)):
                     assert source is not None
                     thread = threading.Thread(target=_pass_on, args=(rank, source, target))
                     thread.start()
                     self._threads.append(thread)
         except BaseException:
-            self._kill()
+            self.__exit__()
             raise
 
     def __enter__(self) -> "_Nodes":
-        for number in ASKING_TO_STOP:
-            if signal.getsignal(number) is not signal.SIG_IGN:
-                self._before[number] = signal.signal(number, self._send)
         return self
 
     def __exit__(self, *exception: object) -> None:

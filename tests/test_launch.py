@@ -79,6 +79,19 @@ def test_signals_are_passed_on(tmp_path, nothing_of_it_left, number):
     assert f"signal {number.name}" in error or "KeyboardInterrupt" in error
 
 
+def test_a_signal_while_a_node_is_being_started_reaches_it(monkeypatch):
+    class Slow(subprocess.Popen):
+        def __init__(self, *arguments, **options):
+            super().__init__(*arguments, **options)
+            signal.raise_signal(signal.SIGTERM)  # before anyone knows of the process
+
+    monkeypatch.setattr(subprocess, "Popen", Slow)
+    endless = [sys.executable, "-c", "import signal; signal.pause()"]
+    with pytest.raises(launch.NodeError, match="ended with signal SIGTERM"):
+        with launch._Nodes([endless, endless]) as running:
+            running.wait()
+
+
 @pytest.mark.parametrize(
     "arguments, message",
     [

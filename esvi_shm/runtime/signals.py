@@ -6,7 +6,8 @@
     end(code)                the end of a command
 
 They nest; the innermost has the word. The same signal within a fifth of a second is the same
-request: `timeout` sends one to the process and one to its group. Once one has raised, so is all
+request: `timeout` sends one to the process and one to its group. So is a SIGHUP right behind a
+SIGTERM, as systemd ends what a user has left running. Once one has raised, so is all
 that follows within a second (a key held down, a batch system that sends to all): an exception
 more, out of the middle of the cleaning up, would leave something behind.
 """
@@ -59,7 +60,7 @@ class Signals:
     # Handlers belong to the process, and so does what the contexts know of each other.
     _depth = 0
     _raised = -BURST
-    _asked: ClassVar[dict[int, float]] = {}  # when each signal was last a request
+    _asked: ClassVar[dict[bool, float]] = {}  # when a SIGINT, or another, was last a request
     _innermost: ClassVar["Signals | None"] = None
 
     def __init__(self, at_once: bool = False) -> None:
@@ -72,10 +73,10 @@ class Signals:
         self._outer: Signals | None = None
 
     def _handle(self, number: int, frame: FrameType | None) -> None:
-        now = time.monotonic()
-        if now - Signals._raised < BURST or now - Signals._asked.get(number, -SAME) < SAME:
+        now, kind = time.monotonic(), number == signal.SIGINT
+        if now - Signals._raised < BURST or now - Signals._asked.get(kind, -SAME) < SAME:
             return
-        Signals._asked[number] = now
+        Signals._asked[kind] = now
         first = self.received is None
         self.received = self.received or signal.Signals(number)
         if self._at_once:

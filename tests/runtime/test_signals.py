@@ -70,6 +70,13 @@ def test_another_signal_is_another_request(clock):
     assert caught.value.exit_code == 128 + signal.SIGINT
 
 
+def test_a_hangup_behind_a_term_is_the_same_request(clock):
+    with Signals() as asked:
+        signal.raise_signal(signal.SIGTERM)
+        signal.raise_signal(signal.SIGHUP)
+    assert asked.received == signal.SIGTERM
+
+
 def test_a_key_held_down_is_a_second_request_in_the_end(clock):
     """The window is that of the first: what repeats within it does not prolong it."""
     times = 0
