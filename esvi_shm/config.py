@@ -4,6 +4,7 @@ Only ranges are checked here. Names of families, routes, storages and starts are
 rooms that hold them, with the list of what they know.
 """
 
+import hashlib
 import math
 import os
 import re
@@ -139,6 +140,13 @@ class GivenTopics:
     lambda_: np.ndarray
     words: Sequence[str]
     source: str
+
+    def digest(self) -> str:
+        """SHA-256 of the words and their parameters."""
+        digest = hashlib.sha256(repr(list(self.words)).encode("utf-8", "surrogatepass"))
+        for row in self.lambda_:
+            digest.update(np.ascontiguousarray(row).tobytes())
+        return digest.hexdigest()
 
     def __post_init__(self) -> None:
         shape = np.shape(self.lambda_)
@@ -320,9 +328,11 @@ class FitConfig:
         for name in ("deterministic", "symmetric_alpha"):
             object.__setattr__(self, name, _flag(name, getattr(self, name)))
         for name in ("refold_after", "repair_after"):
-            object.__setattr__(self, name, tuple(np.atleast_1d(getattr(self, name)).tolist()))
-            for n in getattr(self, name):
+            given = getattr(self, name)
+            given = list(given) if np.iterable(given) and not isinstance(given, str) else [given]
+            for n in given:
                 _whole(name, n, 1)
+            object.__setattr__(self, name, tuple(map(int, given)))
         for name in ("n_workers", "n_blocks", "patience", "topk", "settle"):
             if getattr(self, name) is not None:
                 _whole(name, getattr(self, name), 1)

@@ -97,7 +97,8 @@ def joined(given: argparse.Namespace, config: "FitConfig") -> Iterator["Peers | 
         agree(config, same, peers)
         yield peers
     except BaseException as error:
-        peers.close(str(error) or type(error).__name__)
+        with contextlib.suppress(Exception):  # the first error is the one to be told
+            peers.close(str(error) or type(error).__name__)
         raise
     peers.close()
 
@@ -119,6 +120,8 @@ def agree(config: "FitConfig", others: dict[str, Any], peers: "Peers") -> None:
     """
     every = config.as_dict()
     every |= {**(every.pop("mixture") or {}), **others}
+    if config.start_from is not None:  # wherever it lies
+        every["start_from"] = f"topics {config.start_from.digest()[:16]}"
     mine = {name: value for name, value in every.items() if name not in _OWN}
     said = [json.loads(part) for part in peers.gather(json.dumps(mine).encode())]
     for rank, other in enumerate(said):

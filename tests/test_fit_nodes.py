@@ -12,7 +12,7 @@ import scipy.sparse
 from sklearn.metrics import adjusted_rand_score
 
 import esvi_shm
-from esvi_shm import fit, fit_nodes
+from esvi_shm import fit, fit_nodes, store
 from esvi_shm.config import FitConfig
 from esvi_shm.corpus import read_corpus
 from esvi_shm.errors import ParameterError, PeerError
@@ -20,6 +20,7 @@ from esvi_shm.mixture_options import MixtureOptions
 from tests.commands import command, run, write_uci
 from tests.families.mixture.play import blobs
 from tests.runtime.meeting import Meeting
+from tests.stored import make_model
 from tests.transports.home import free_addresses, write_key
 
 #: Seconds after which a lost node must have been named.
@@ -172,10 +173,15 @@ def test_each_node_may_have_a_file_of_its_own(tmp_path):
         (("--holdout", "0.2"), r"holdout must be the same at all nodes \(None at node 0, 0.2"),
         (("--plan",), r"plan must be the same at all nodes \(False at node 0, True at node 1\)"),
         (("--save-every", "2", "--out", "model"), r"save_every must be the same at all nodes"),
+        (("--start-from", "two"), r"start_from must be the same at all nodes \('topics \w{16}' at"),
     ],
 )
-def test_nodes_that_were_not_asked_the_same_are_refused(others, told):
+def test_nodes_that_were_not_asked_the_same_are_refused(others, told, tmp_path, monkeypatch):
     nodes, refused = free_addresses(2), []
+    monkeypatch.chdir(tmp_path)
+    for name, value in (("one", 1.0), ("two", 2.0)):
+        store.save(make_model(value), tmp_path / name)
+    of_first = ("--start-from", "one") if "--start-from" in others else ()
 
     def join(rank, *more):
         line = ["some.mtx", *SMALL, *map(str, over_tcp(nodes, rank)), *more]
@@ -187,7 +193,7 @@ def test_nodes_that_were_not_asked_the_same_are_refused(others, told):
 
     second = threading.Thread(target=join, args=(1, *others))
     second.start()
-    join(0)
+    join(0, *of_first)
     second.join()
     # One may hear of it by the other's last words.
     assert len(refused) == 2 and ParameterError in refused

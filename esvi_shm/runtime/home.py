@@ -246,7 +246,10 @@ class Home:
                 name, passes = self.ended_by, self.history[-1].passes
                 _log.warning("the fit was ended by %s after %.4g passes", name, passes)
                 return name
-            if config.max_time is not None and self.fit_seconds >= config.max_time:
+            # Of several nodes another's clock may be ahead of node 0's, by which this one goes: but
+            # for a signal, nothing else has recalled the blocks.
+            is_over = self.orders[RECALL] or self.fit_seconds >= (config.max_time or math.inf)
+            if is_over:
                 return "max_time"
             if done == config.n_passes or done % (config.evaluate_every or config.n_passes) == 0:
                 self.compared.append(self.history[-1])

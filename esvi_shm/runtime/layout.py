@@ -23,8 +23,8 @@ from esvi_shm.shared.table import ArraySpec, Table
 
 #: Of the rows that travel, times the number of nodes: what a node may hold at once. With less,
 #: blocks wait for room at nodes that are near to full: with 2.25, 16 nodes of `bench.cluster` are
-#: slower by a third.
-MOST_HELD = 2.5
+#: slower by a third. Of few blocks it holds its own, and may hold so many more.
+MOST_HELD, FEWEST_SPARE = 2.5, 2
 #: Of a line of a plan before its size: names of arrays have up to 25 letters.
 PLAN_WIDTH = 68
 
@@ -67,8 +67,14 @@ class Layout:
         whole = sum(table.total_bytes for table in self.tables.values())
         partly = () if self.model.copied else self.model.travels
         travelling = sum(self.tables["parameters"][name].n_bytes for name in partly)
-        here = min(MOST_HELD / self.sizes.n_nodes, 1.0)
-        return whole - travelling + int(here * travelling)
+        return whole - travelling + int(self.most_held * travelling)
+
+    @property
+    def most_held(self) -> float:
+        """The share of what travels that a node may hold, if blocks are alike."""
+        n_nodes, n_blocks = self.sizes.n_nodes, self.sizes.n_blocks
+        few = (-(-n_blocks // n_nodes) + FEWEST_SPARE) / n_blocks
+        return min(max(MOST_HELD / n_nodes, few), 1.0)
 
     @property
     def filled_bytes(self) -> int:

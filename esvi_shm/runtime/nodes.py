@@ -11,7 +11,7 @@ from esvi_shm.runtime.blocks import PLACE
 from esvi_shm.runtime.layout import Layout
 from esvi_shm.runtime.peers import Peers
 from esvi_shm.runtime.rows import Copied, Travelling
-from esvi_shm.shared.segments import Segment
+from esvi_shm.shared.segments import Segment, reserve_file
 
 #: Bytes that nodes send at once when what they found is put together.
 PIECE = 4 * 2**20
@@ -137,8 +137,11 @@ class Nodes:
         """Zeros in a file without a name, so that they are no process's memory."""
         if 0 in shape:
             return np.zeros(shape, dtype)
-        with tempfile.TemporaryFile(dir=self.layout.config.scratch) as file:
-            return np.memmap(file, dtype, "w+", shape=shape)
+        n_bytes = int(np.prod(shape)) * np.dtype(dtype).itemsize
+        folder = self.layout.config.scratch or tempfile.gettempdir()
+        with tempfile.TemporaryFile(dir=folder) as file:
+            reserve_file(f"a file in {folder}", file.fileno(), n_bytes)
+            return np.memmap(file, dtype, "r+", shape=shape)
 
 
 def _pieces(shapes: Sequence[Sequence[int]], itemsize: int) -> Any:

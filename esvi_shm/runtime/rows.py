@@ -8,13 +8,18 @@ stays as it was, for workers to read, and at rest the family makes it the same a
 With both, kernels and workers find a block's part where it always is, and know nothing of others.
 """
 
+import errno
+import logging
 from typing import Any
 
 import numpy as np
 
+from esvi_shm.errors import ParameterName
 from esvi_shm.runtime import packing
-from esvi_shm.runtime.layout import MOST_HELD, Layout
+from esvi_shm.runtime.layout import Layout
 from esvi_shm.shared.segments import Segment
+
+_log = logging.getLogger(__name__)
 
 
 class _Carried:
@@ -53,7 +58,7 @@ class Travelling(_Carried):
         self.left: dict[int, None] = {}
         self.held = self.most_held = 0  # bytes with theirs, now and at most
         self.whole = sum(self.shared[name].nbytes for name in self.model.travels)
-        self.limit = int(MOST_HELD * self.whole / layout.sizes.n_nodes)
+        self.limit = int(layout.most_held * self.whole)
         packing.unpack(packing.pack([np.ones((1, 1), np.float32)]), [np.empty((1, 1), np.float32)])
 
     def reserve_the_rest(self) -> None:
@@ -87,7 +92,8 @@ class Travelling(_Carried):
             del self.left[block]
             return
         while self.left and self.held + size > self.limit:
-            self._give_back(next(iter(self.left)))
+            if not self._give_back(next(iter(self.left))):
+                break
         for name in self.model.travels:
             self.segment.reserve(name, self.model.rows(self.arrays, block))
         self.held += size
@@ -97,11 +103,24 @@ class Travelling(_Carried):
         """See `peers.Rows`."""
         self.left[block] = None
 
-    def _give_back(self, block: int) -> None:
+    def _give_back(self, block: int) -> bool:
+        """Give the pages of a block that is away back, where the file system can do that."""
+        try:
+            for name in self.model.travels:
+                self.segment.give_back(name, self.model.rows(self.arrays, block))
+        except OSError as error:
+            if error.errno not in (errno.EOPNOTSUPP, errno.EINVAL, errno.ENOSYS):
+                raise
+            _log.warning(
+                "%s: this node keeps all %d bytes of what travels: the file system cannot free a "
+                "part of a file (%s)",
+                ParameterName("scratch"), self.whole, error.strerror,
+            )  # fmt: skip
+            self.limit = self.whole
+            return False
         del self.left[block]
-        for name in self.model.travels:
-            self.segment.give_back(name, self.model.rows(self.arrays, block))
         self.held -= self._size(block)
+        return True
 
     def _size(self, block: int) -> int:
         return sum(array.nbytes for array in self._arrays(block))

@@ -4,6 +4,7 @@ On one node a block leaves with the number of passes it is to make. On several i
 pass at this node, and when it is back, home's peers send it on; see `peers`.
 """
 
+import time
 from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
@@ -24,6 +25,8 @@ from esvi_shm.runtime.peers import REST, Event
 from esvi_shm.runtime.routes import Route
 from esvi_shm.shared.ring import EMPTY, pop_any, try_push
 
+#: Seconds between two looks at what else there is, on several nodes, while blocks come and go.
+LOOK = 0.05
 #: Called with whether blocks are out: sleeps until something happens, and returns whether they
 #: should be recalled.
 Look = Callable[[bool], bool]
@@ -84,7 +87,7 @@ class Traffic:
     def release_everywhere(self, n_passes: int, look: Look) -> None:
         """The same for `n_passes` more passes over all nodes, of which each releases its own."""
         assert self.nodes is not None
-        peers, asked = self.nodes.peers, False
+        peers, asked, looked = self.nodes.peers, False, time.monotonic()
         peers.release(n_passes)
         while True:
             events, self.events = [*self.events, *peers.poll(0.0)], []
@@ -102,9 +105,12 @@ class Traffic:
             if came is not None:
                 self.block_words[came, PLACE] = self.nodes.away
                 peers.visited(came)
-            elif not events and look(True) and not asked:
-                peers.recall()
-                asked = True
+            # Now and then though there is always something to do.
+            if (came is None and not events) or time.monotonic() - looked > LOOK:
+                if look(True) and not asked:
+                    peers.recall()
+                    asked = True
+                looked = time.monotonic()
 
     def _let_go(self, block: int) -> None:
         step = int(self.block_words[block, STEP])

@@ -33,6 +33,7 @@ import fcntl
 import mmap
 import os
 import re
+import signal
 import tempfile
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -106,13 +107,17 @@ class Segment:
         if size == 0:
             return
         with _opened(self.handle) as descriptor:
-            with _room_for(self.handle.name, size, descriptor):
-                os.posix_fallocate(descriptor, first, size)
+            reserve_file(f"segment {self.handle.name}", descriptor, size, first)
 
     def give_back(self, name: str, rows: slice) -> None:
         """Free the pages that hold nothing but these rows of an array; they read as zeros then.
 
         Nobody may touch them until they are reserved again.
+
+        Raises
+        ------
+        OSError
+            On a file system that cannot free a part of a file.
         """
         first, size = self._place(name, rows)
         begin = -(-first // mmap.PAGESIZE) * mmap.PAGESIZE
@@ -132,14 +137,38 @@ class Segment:
         self.arrays, self._mapping = {}, None
 
 
+def _ensure_tracker() -> None:
+    """Have Python's tracker run, which removes what a killed process has left in shared memory.
+
+    It ignores a Ctrl-C and a SIGTERM, and is not to end with a terminal that closes either.
+    """
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGHUP])
+    try:
+        resource_tracker.ensure_running()
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
 def _size(table: Table) -> int:
     """Return the bytes of the segment; an empty mapping is not possible."""
     return max(table.total_bytes, 1)
 
 
+def reserve_file(name: str, descriptor: int, size: int, first: int = 0) -> None:
+    """Take room for bytes of a file that is to be mapped: without it a write to them kills.
+
+    Raises
+    ------
+    MemoryShortError
+        If there is none; the message calls the file by `name`.
+    """
+    with _room_for(name, size, descriptor):
+        os.posix_fallocate(descriptor, first, size)
+
+
 @contextlib.contextmanager
 def _room_for(name: str, size: int, descriptor: int) -> Iterator[None]:
-    """Say how much is missing where an operation on a segment's file finds no room."""
+    """Say how much is missing where an operation on a file finds no room."""
     try:
         yield
     except OSError as error:
@@ -147,7 +176,7 @@ def _room_for(name: str, size: int, descriptor: int) -> Iterator[None]:
             raise
         space = os.fstatvfs(descriptor)
         raise MemoryShortError(
-            f"segment {name} needs {size} bytes; "
+            f"{name} needs {size} bytes; "
             f"{space.f_bavail * space.f_frsize} are free ({os.strerror(error.errno)})"
         ) from None
 
@@ -285,17 +314,18 @@ class Run:
     def _create_owner(self, label: str, name: str, size: int) -> str:
         """Create the file of a segment, not yet allocated, and return its path."""
         if self._backing == "shm":
+            _ensure_tracker()
             resource_tracker.register(f"/{name}", "shared_memory")
             path = self._owners[label] = SHARED_FOLDER / name
             descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
             try:
-                with _room_for(name, size, descriptor):
+                with _room_for(f"segment {name}", size, descriptor):
                     os.truncate(descriptor, size)
             finally:
                 os.close(descriptor)
             return str(path)
         file = self._owners[label] = tempfile.TemporaryFile(dir=self._scratch, prefix=f"{name}-")
-        with _room_for(name, size, file.fileno()):
+        with _room_for(f"segment {name}", size, file.fileno()):
             file.truncate(size)
         return f"/proc/{os.getpid()}/fd/{file.fileno()}"
 

@@ -2,8 +2,8 @@
 
 mpi4py is imported here, when a fit asks for it, and nowhere else: never in a worker. All calls
 return at once: messages are looked for (`Improbe`), and taken and sent in the background, a few
-at a time for each node. MPI is finalised by mpi4py when the interpreter
-ends. Where a node could not be told how the fit ended, or has died, that would wait for ever: then
+at a time for each node. MPI is finalised when the process ends, however it
+does. Where a node could not be told how the fit ended, or has died, that would wait for ever: then
 the job is aborted, after everything of this process has been cleaned up.
 """
 
@@ -70,8 +70,22 @@ def connect(options: Options) -> "MpiLink":
     except (ImportError, RuntimeError) as error:
         rule = f"needs an MPI that mpi4py can load ({error}); pip install 'esvi_shm[mpi-local]'"
         raise ParameterError("transport", rule, "mpi") from None
+    atexit.unregister(_finalize)
+    atexit.register(_finalize)
     check_launcher(MPI.COMM_WORLD.Get_size(), MPI.Get_library_version())
     return MpiLink(MPI)
+
+
+def _finalize() -> None:
+    """Part from the job. mpi4py does when the interpreter ends, which it need not (`signals.end`).
+
+    To the launcher a rank that has not is one that has crashed: it kills the others, which may
+    still be cleaning up.
+    """
+    from mpi4py import MPI
+
+    if MPI.Is_initialized() and not MPI.Is_finalized():
+        MPI.Finalize()
 
 
 def check_launcher(size: int, library: str) -> None:
@@ -196,8 +210,9 @@ class MpiLink:
             atexit.register(self._abort)
 
     def _abort(self) -> None:
-        sys.stdout.flush()
-        sys.stderr.flush()
+        for stream in filter(None, (sys.stdout, sys.stderr)):
+            with contextlib.suppress(OSError, ValueError):
+                stream.flush()
         time.sleep(CLEAN_UP)
         unlink_scratch()  # whether or not all have come: nobody joins a job that ends
         self._world.Abort(1)

@@ -21,9 +21,6 @@ from esvi_shm.transports._meeting import Met, call, listen, resolve, wait_for_ot
 from esvi_shm.transports.contract import BATCH, Options
 from esvi_shm.transports.protocol.frames import Buffer
 
-#: Seconds until the system gives up data that nobody takes. Longer than the silence after which
-#: a node is given up anyhow: a node that is busy reads nothing, and is alive.
-TIMEOUT = 20.0
 LEAST_KEY, MOST_KEY = 16, 4096
 
 
@@ -37,7 +34,7 @@ def _key(path: str | None) -> bytes | None:
             if not stat.S_ISREG(facts.st_mode) or facts.st_mode & 0o077:
                 mode = f"{path} with mode {stat.S_IMODE(facts.st_mode):04o}"
                 raise ParameterError("key_file", "must be a file of mode 0600", mode)
-            key = file.read(MOST_KEY + 1).strip()
+            key = file.read(MOST_KEY + 3).removesuffix(b"\n").removesuffix(b"\r")
     except OSError as error:
         raise ParameterError("key_file", f"must be a readable file ({error})", path) from None
     if not LEAST_KEY <= len(key) <= MOST_KEY:
@@ -115,8 +112,8 @@ class TcpLink:
             found.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, 5)
             found.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, 5)
             found.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPCNT, 3)
-            timeout = int(1000 * TIMEOUT)
-            found.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, timeout)
+            # No TCP_USER_TIMEOUT: a node that is busy reads nothing, and is alive. One that is gone
+            # is given up for its silence.
             self._epoll.register(found, select.EPOLLIN)
 
     def key(self, sender: int, receiver: int) -> bytes | None:

@@ -13,6 +13,7 @@ from esvi_shm.corpus.corpus import Corpus
 from esvi_shm.errors import MemoryShortError
 from esvi_shm.families.lda.cut import BYTES_A_WORD, choose_n_blocks
 from esvi_shm.runtime.engine import fit, plan
+from esvi_shm.runtime.layout import Layout
 from esvi_shm.shared import preflight
 from esvi_shm.shared.table import ALIGNMENT
 from tests.families.lda.play import cases
@@ -115,6 +116,13 @@ def peak_of(act) -> int:
         peak = tracemalloc.get_traced_memory()[1]
         tracemalloc.stop()
     return peak
+
+
+@pytest.mark.parametrize("n_blocks, held", [(2, 1.0), (4, 0.75), (8, 0.375), (16, 0.3125)])
+def test_of_few_blocks_a_node_holds_its_own_and_two_more(n_blocks, held):
+    sizes = SimpleNamespace(n_nodes=8, n_blocks=n_blocks)
+    layout = Layout(None, SimpleNamespace(sizes=sizes), None, {})
+    assert layout.most_held == held
 
 
 def test_a_plan_takes_no_more_memory_than_it_asked_for():

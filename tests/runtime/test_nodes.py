@@ -1,5 +1,6 @@
 """A fit on several nodes, without a transport: home and its peers."""
 
+import errno
 import mmap
 import os
 from dataclasses import replace
@@ -13,10 +14,11 @@ from esvi_shm.corpus.corpus import Corpus
 from esvi_shm.corpus.part import join
 from esvi_shm.corpus.range import take
 from esvi_shm.corpus.split import split_documents
-from esvi_shm.errors import CorpusError, ParameterError
+from esvi_shm.errors import CorpusError, MemoryShortError, ParameterError
 from esvi_shm.families.lda import Model, likeness, starts
 from esvi_shm.families.lda.schedule import TOLERANCE
-from esvi_shm.runtime import engine, memory
+from esvi_shm.runtime import engine, home, memory
+from esvi_shm.runtime.nodes import Nodes
 from esvi_shm.runtime.serial import SerialFit
 from esvi_shm.shared.segments import Segment
 from tests import naive
@@ -190,6 +192,30 @@ def test_repairs_are_made_by_all_nodes(storage, monkeypatch):
     sums_hold(two[0].learned, alpha=0.6, eta=0.6)
 
 
+def test_a_file_system_that_cannot_free_a_part_of_a_file_is_told_of(monkeypatch, caplog):
+    def give_back(self, name, rows):
+        raise OSError(errno.EOPNOTSUPP, "Operation not supported")
+
+    monkeypatch.setattr(Segment, "give_back", give_back)
+    config = replace(CONFIG, n_blocks=12, n_workers=1)
+    results, meeting = fit_together(CORPUS, config, 4, monkeypatch)
+    assert "scratch: this node keeps all 288 bytes of what travels" in caplog.text
+    sums_hold(results[0].learned)
+    for at in meeting.homes.values():
+        assert at.nodes.rows.held <= at.nodes.rows.whole
+
+
+def test_a_full_folder_for_what_is_put_together_is_an_error(monkeypatch):
+    def full(*_):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(
+        Nodes, "most_held", lambda self: monkeypatch.setattr(os, "posix_fallocate", full) or 1.0
+    )  # from when the passes are over
+    with pytest.raises(MemoryShortError, match=r"a file in /\S+ needs 288 bytes; \d+ are free"):
+        fit_together(CORPUS, CONFIG, 2, monkeypatch)
+
+
 def test_judges_see_all_topics_at_node_0(monkeypatch):
     seen = []
 
@@ -215,6 +241,19 @@ def test_the_clock_of_any_node_ends_the_passes_of_all(monkeypatch):
     assert [r.stopped for r in results] == ["max_time", "max_time"]
     assert results[0].passes == results[1].passes > 0
     sums_hold(results[0].learned)
+
+
+def test_a_clock_that_is_ahead_of_that_of_node_0_ends_the_passes_of_all(monkeypatch):
+    should_stop = home.Home._should_stop
+
+    def ahead(self, now):
+        return self.nodes.peers.rank == 1 or should_stop(self, now)
+
+    monkeypatch.setattr(home.Home, "_should_stop", ahead)
+    config = replace(CONFIG, n_passes=10**6, max_time=1e6, evaluate_every=0, tol=0.0)
+    results, _ = fit_together(CORPUS, config, 2, monkeypatch)
+    assert [r.stopped for r in results] == ["max_time", "max_time"]
+    assert results[0].fit_seconds < 1e3
 
 
 def test_restarts_are_the_same_at_all_nodes(monkeypatch):

@@ -1,15 +1,18 @@
 """One node of a run of real processes: `python -m tests.transports.node TRANSPORT OPTIONS WORK`.
 
 OPTIONS is JSON, WORK is `play`, or `endless`: passes without end, which says "visits" once, or
-`fail`: the same, and an error of rank 1; of mpi also `late`: rank 1 does not come.
+`fail`: the same, and an error of rank 1; of mpi also `late`: rank 1 does not come, and `end`: a
+play that ends as a command does that a signal has ended, and rank 1 takes its time for it.
 """
 
+import atexit
 import json
 import sys
 import time
 
 from esvi_shm import transports
 from esvi_shm.errors import EsviError, InputError
+from esvi_shm.runtime import signals
 from esvi_shm.transports.contract import Options
 from tests.transports.home import HomeRows, play
 
@@ -31,6 +34,12 @@ def endless(peers):
             rows.visits[0] = -(10**9)
 
 
+def clean_up(rank):
+    """What is registered last is done first."""
+    time.sleep(float(rank))  # in which rank 0 would have ended
+    sys.stdout.write(f"cleaned up {rank}\n")
+
+
 def main():
     name, options, work = sys.argv[1:]
     given = json.loads(options)
@@ -45,7 +54,7 @@ def main():
         try:
             if work == "fail" and peers.rank == 1:
                 raise InputError("no such file")
-            if work == "play":
+            if work in ("play", "end"):
                 play(peers)
             else:
                 endless(peers)
@@ -53,6 +62,10 @@ def main():
             peers.close(f"{type(error).__name__}: {error}")
             raise
         peers.close()
+        if work == "end":
+            atexit.register(clean_up, peers.rank)
+            signals.broken_off.append(KeyboardInterrupt())
+            signals.end(0)
     except EsviError as error:
         print(f"rank {given.get('rank')}: {error}", file=sys.stderr, flush=True)
         return error.exit_code

@@ -93,6 +93,14 @@ def test_a_reason_is_cut():
     assert sum(map(len, node.outbox.next(1).parts)) == 2000
 
 
+def test_a_reason_of_any_bytes_is_told():
+    node = protocol()
+    node.part("bad\udcff.mtx: no such file")
+    body = b"".join(node.outbox.next(1).parts)
+    with pytest.raises(PeerError, match=r"node 0 .* ended the fit: bad.udcff.mtx: no such file"):
+        say(protocol(1), 0, Kind.ERROR, body)
+
+
 def test_a_silent_node_is_named_by_time_that_this_node_looked():
     node = begun()
     for source in (1, 2):

@@ -89,6 +89,17 @@ def test_nodes_over_mpi_play(mpi_environment, tmp_path, n_nodes):
     assert scratch() <= before and os.listdir(tmp_path) == []
 
 
+@needs_mpi
+def test_a_rank_of_mpi_that_ends_without_finalisers_leaves_time_to_the_others(mpi_environment):
+    before = scratch()
+    command = ["mpiexec", "-n", "2", *NODE, "mpi", "{}", "end"]
+    with killed_in_the_end([start(command, env=mpi_environment)]) as (process,):
+        out, error = process.communicate(timeout=60)
+    assert process.returncode == 0, error
+    assert sorted(out.split("\n")) == ["", "cleaned up 0", "cleaned up 1"]
+    assert scratch() <= before
+
+
 @pytest.mark.parametrize("n_nodes", [2, 3])
 def test_a_node_over_tcp_that_is_killed_is_named_by_the_others(tmp_path, n_nodes):
     with tcp_nodes(tmp_path, n_nodes, "endless") as processes:

@@ -32,7 +32,7 @@ from collections.abc import Sequence
 from itertools import accumulate
 
 from esvi_shm.errors import PeerError
-from esvi_shm.runtime.layout import MOST_HELD
+from esvi_shm.runtime.layout import FEWEST_SPARE, MOST_HELD
 from esvi_shm.runtime.peers import RECALL, REST, VISIT, Event, Rows
 from esvi_shm.transports.protocol.frames import FrameError, Kind
 from esvi_shm.transports.protocol.orders import Order
@@ -85,7 +85,7 @@ class Hops:
     order : Order
     spare : int, optional
         Places for blocks of others; by default so many that the rows of those with the most are
-        within MOST_HELD, and at least 2.
+        within MOST_HELD, and at least FEWEST_SPARE.
     """
 
     def __init__(
@@ -281,7 +281,7 @@ class Hops:
         sizes = [self._rows.most(b) for b in range(self.n_blocks)]
         left = MOST_HELD * sum(sizes) / self.n_nodes - sum(sizes[b] for b in owned)
         others = sorted((sizes[b] for b in range(self.n_blocks) if b not in owned), reverse=True)
-        return max(sum(total <= left for total in accumulate(others)), 2)
+        return max(sum(total <= left for total in accumulate(others)), FEWEST_SPARE)
 
     @property
     def n_free(self) -> int:

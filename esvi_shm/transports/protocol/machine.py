@@ -181,7 +181,9 @@ class Protocol:
                 self.outbox.send_last(j, Kind.BYE, 0)
             else:
                 self.outbox.clear(j)
-                self.outbox.send(j, Kind.ERROR, 0, error.encode()[:MOST_REASON])
+                self.outbox.send(
+                    j, Kind.ERROR, 0, error.encode("utf-8", "backslashreplace")[:MOST_REASON]
+                )
 
     def is_silent(self, node: int) -> bool:
         """Whether a node has given no sign of life for too long since its first."""
