@@ -48,7 +48,7 @@ BOUND_PRIORS = (0.1, 0.1)
 #: Numbers of steps at which states are scored for the curves, besides the last: of a peer, and of
 #: esvi_shm.
 CURVE = (5, 10, 12, 15, 20, 25, 30, 37, 50, 100, 200)
-OUR_CURVE = (5, 10, 12, 15, 20, 25, 30, 37, 43, 50, 60, 75)
+OUR_CURVE = (5, 10, 12, 15, 20, 22, 25, 27, 30, 33, 37, 43, 50, 60, 67, 75)
 
 
 class System(NamedTuple):

@@ -12,7 +12,7 @@ PACKAGE = Path(esvi_shm.__file__).parent
 FLOORS = [
     {
         "errors", "config", "mixture_options", "frames", "arrays", "cache", "compile", "vector",
-        "sparse",
+        "sparse", "indices",
     },
     {"corpus", "points", "counter", "special"},
     {"shared"},
