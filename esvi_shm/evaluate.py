@@ -206,19 +206,30 @@ def _add_stability(
 ) -> None:
     """How well each topic is found again by other models, each with its path."""
     from esvi_shm import metrics
+    from esvi_shm.parameters import used_topics
 
+    # Two topics that nothing uses are alike, and say nothing.
+    mine, theirs = used_topics(model), [used_topics(other) for _, other in others]
     topics = [
-        metrics.weights_of_words(other.lambda_, other.words, model.words, path)
-        for path, other in others
+        metrics.weights_of_words(other.lambda_[:, used], other.words, model.words, path)
+        for used, (path, other) in zip(theirs, others, strict=True)
     ]
-    found = metrics.topic_stability(model.lambda_, topics, COHERENCE_WORDS)
+    found = metrics.topic_stability(model.lambda_[:, mine], topics, COHERENCE_WORDS)
     report.figures["stability"] = float(found.similarity.mean())
     report.figures["stability_jaccard"] = float(found.jaccard.mean())
     report.figures["stability_models"] = [path for path, _ in others]
-    for k, row in enumerate(report.topics):
-        row["stability"] = float(found.similarity[k])
-        row["stability_jaccard"] = float(found.jaccard[k])
-        row["partners"] = [int(matching.partner[k]) for matching in found.matchings]
+    for row in report.topics:
+        row |= {"stability": math.nan, "stability_jaccard": math.nan, "partners": []}
+    for i, k in enumerate(mine.tolist()):
+        partners = [
+            int(used[j]) if (j := matching.partner[i]) >= 0 else -1
+            for used, matching in zip(theirs, found.matchings, strict=True)
+        ]
+        report.topics[k] |= {
+            "stability": float(found.similarity[i]),
+            "stability_jaccard": float(found.jaccard[i]),
+            "partners": partners,
+        }
 
 
 def _print_table(rows: list[dict[str, Any]]) -> None:
@@ -356,13 +367,14 @@ def _evaluate_mixture(model: "FittedMixture", given: argparse.Namespace) -> None
     command.refuse(given, {**command.READING, **defaults}, "for a mixture")
     points = read_points(given.corpus)
     scores = model.score_samples(points)
-    error = float(scores.std() / np.sqrt(len(scores)))
+    n = len(scores)
+    error = float(scores.std(ddof=1) / np.sqrt(n)) if n > 1 else math.nan
     report = {
         "points": points.name,
         "n_points": points.n_points,
         "log_likelihood": float(scores.sum()),
         "log_likelihood_per_point": float(scores.mean()),
-        "standard_error": error,
+        "standard_error": _json_number(error),
     }
     if given.json is not None:
         with command.whole_file(given.json) as file:

@@ -179,6 +179,8 @@ class Mixture(ClusterMixin, BaseEstimator):
         self.weights_, self.labels_ = self.model_.weights, self.model_.labels
         if every is not None and every is not points:  # those held out have none yet
             self.labels_ = self.model_.predict(every)
+        for name in ("means", "covariances", "probabilities", "rates"):
+            self.__dict__.pop(f"{name}_", None)  # of a fit of another family
         for name, value in self.model_.parameters().items():
             setattr(self, f"{name}_", value)
         self.lower_bound_, self.history_ = self.model_.elbo, self.model_.history

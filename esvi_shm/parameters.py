@@ -106,6 +106,13 @@ def unused_topics(column_sums: np.ndarray, eta_total: float) -> np.ndarray:
     return tokens <= max(min(0.5, 1e-6 * tokens.sum()), rounding)
 
 
+def used_topics(model: Any) -> np.ndarray:
+    """The numbers of a fitted model's topics that have tokens, or of all if none has."""
+    pi = model.lambda_.sum(axis=0, dtype=np.float64)
+    used = np.flatnonzero(~unused_topics(pi, float(model.eta.sum())))
+    return used if len(used) else np.arange(len(pi))
+
+
 def iterate_topics(parameters: Parameters, words: Sequence[str], n: int) -> Iterator[Topic]:
     """The `n` most probable words of each topic, in the order of the topics.
 

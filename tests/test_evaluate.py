@@ -342,6 +342,24 @@ def test_stability_and_intervals(model, held_out, tmp_path, capsys):
     assert not {"stability", "partners", "intervals"} & told["topics"][0].keys()
 
 
+def test_topics_that_nothing_uses_are_not_found_again(model, held_out, tmp_path, capsys):
+    loaded = store.load(model)
+    lambda_ = loaded.lambda_.copy()
+    lambda_[:, 1] = loaded.eta
+    dead = Parameters(lambda_, None, [loaded.gamma], loaded.alpha, loaded.eta)
+    store.save(FittedModel(dead, loaded.words, loaded.history, loaded.summary), tmp_path / "dead")
+    json_file = tmp_path / "f.json"
+    arguments = ["--quiet", "--json", str(json_file), "--stability"]
+    assert evaluate.main([str(tmp_path / "dead"), str(held_out), *arguments, str(model)]) == 0
+    told = json.loads(json_file.read_text())
+    assert [topic["partners"] for topic in told["topics"]] == [[0], [], [2], [3]]
+    assert told["topics"][1]["stability"] is None and told["stability"] == pytest.approx(1.0)
+    assert evaluate.main([str(model), str(held_out), *arguments, str(tmp_path / "dead")]) == 0
+    told = json.loads(json_file.read_text())
+    assert [topic["partners"] for topic in told["topics"]] == [[0], [-1], [2], [3]]
+    assert told["stability"] == pytest.approx(0.75)
+
+
 def test_stability_against_what_is_no_model(model, held_out, tmp_path, capsys):
     assert evaluate.main([str(model), "nowhere.txt", "--stability", str(tmp_path)]) == 2
     assert str(tmp_path) in capsys.readouterr().err

@@ -24,8 +24,11 @@ from esvi_shm.mixture_options import MixtureOptions
 from esvi_shm.points import Points
 
 COVARIANCES = ("diag", "spherical", "full")
-#: A feature's prior variance is at least this share of the mean one: constant columns.
-LEAST_VARIANCE = 1e-6
+#: A feature with a standard deviation of less than this share of its mean is constant: rounding.
+#: Its prior variance is this share of the mean one. Otherwise features may have any scales.
+CONSTANT, LEAST_VARIANCE = 1e-6, 1e-6
+#: A correlation matrix with an eigenvalue below is singular; such are lifted to `LEAST_VARIANCE`.
+SINGULAR = 1e-12
 #: Standard deviations whose squares, and the squares' inverses, float32 holds with room to spare.
 LEAST_SPREAD, MOST_SPREAD = 1e-12, 1e12
 
@@ -84,7 +87,7 @@ class Gaussian:
     @staticmethod
     def find_prior(points: Points, options: MixtureOptions) -> dict[str, np.ndarray]:
         D, full = points.n_features, options.covariance == "full"
-        mean, variance = points.moments()
+        mean, variance = of_points = points.moments()
         widest = float(np.sqrt(variance.max()))
         if not (widest == 0.0 or LEAST_SPREAD <= widest <= MOST_SPREAD):
             rule = (
@@ -112,11 +115,13 @@ class Gaussian:
             "mean": mean - shift,
             "mean_precision": np.array([beta0]),
             "degrees_of_freedom": np.array([nu0]),
-            "scale": _scale(points, options, variance),
+            "scale": _scale(points, options, *of_points),
         }
 
 
-def _scale(points: Points, options: MixtureOptions, variance: np.ndarray) -> np.ndarray:
+def _scale(
+    points: Points, options: MixtureOptions, mean: np.ndarray, variance: np.ndarray
+) -> np.ndarray:
     """The prior's scale: what is given, checked, or the variance of the points, floored."""
     D, given, form = points.n_features, options.covariance_prior, options.covariance
     if given is not None:
@@ -136,32 +141,34 @@ def _scale(points: Points, options: MixtureOptions, variance: np.ndarray) -> np.
             raise ParameterError("covariance_prior", f"{rule} (least eigenvalue given)", least)
         _check_range(np.linalg.eigvalsh(given))
         return given
-    mean_variance = float(variance.mean())
-    floor = _floor(variance)
-    low = variance < floor
+    low, floored = _constant(mean, variance), _floored(mean, variance)
     if low.any():
         _log.warning(
             "%s: %d of %d features are constant, or nearly so (the first is column %d): their "
             "prior variance is taken to be %.3g",
-            points.name, low.sum(), D, int(np.argmax(low)), floor,
+            points.name, low.sum(), D, int(np.argmax(low)), floored[low][0],
         )  # fmt: skip
+    # As scikit-learn's numpy.cov: divided by N - 1.
+    unbiased = points.n_points / max(points.n_points - 1, 1)
     if form == "spherical":
-        return np.array([max(mean_variance, floor)])
+        return np.array([max(float(variance.mean()), float(floored.min())) * unbiased])
     if form == "diag":
-        # As scikit-learn's numpy.cov: divided by N - 1.
-        return np.maximum(variance, floor) * points.n_points / max(points.n_points - 1, 1)
-    covariance = points.covariance()
-    values, vectors = np.linalg.eigh(covariance)
-    if values[0] < floor * LEAST_VARIANCE:  # singular: some features say the same
-        values = np.maximum(values, floor)
-        covariance = (vectors * values) @ vectors.T
-    return covariance
+        return floored * unbiased
+    deviations = np.sqrt(floored * unbiased)
+    correlation = points.covariance() / np.outer(deviations, deviations)
+    correlation[low, low] = 1.0
+    values, vectors = np.linalg.eigh(correlation)
+    if values[0] < SINGULAR:  # some features say the same
+        correlation = (vectors * np.maximum(values, LEAST_VARIANCE)) @ vectors.T
+    return correlation * np.outer(deviations, deviations)
 
 
 def _check_off_zero(points: Points, mean: np.ndarray, variance: np.ndarray, form: str) -> None:
     """Refuse sparse points that lie too far from 0 for how they vary."""
-    each = np.full_like(variance, variance.mean()) if form == "spherical" else variance
-    off = np.abs(mean) / np.sqrt(np.maximum(each, max(_floor(variance), 1e-300)))
+    each = _floored(mean, variance)
+    if form == "spherical":
+        each = np.full_like(variance, max(float(variance.mean()), float(each.min())))
+    off = np.abs(mean) / np.sqrt(each)
     if off.max() > MOST_OFF_ZERO:
         rule = (
             f"the mean of a feature of sparse points must lie within {MOST_OFF_ZERO:g} standard "
@@ -173,7 +180,7 @@ def _check_off_zero(points: Points, mean: np.ndarray, variance: np.ndarray, form
 
 def _check_near(name: str, given: np.ndarray, mean: np.ndarray, variance: np.ndarray) -> None:
     """Refuse what lies so far from the points that sums of squares could not be told apart."""
-    deviations = np.sqrt(np.maximum(variance, _floor(variance)))
+    deviations = np.sqrt(_floored(mean, variance))
     with np.errstate(over="ignore"):
         far = float((np.abs(given - mean) / deviations).max())
     if not far <= MOST_FAR:
@@ -181,10 +188,16 @@ def _check_near(name: str, given: np.ndarray, mean: np.ndarray, variance: np.nda
         raise ParameterError(name, f"{rule} (the furthest given)", far)
 
 
-def _floor(variance: np.ndarray) -> float:
-    """What a feature's prior variance is at least, by those of all."""
-    mean = float(variance.mean())
-    return LEAST_VARIANCE * (mean if mean > 0 else 1.0)
+def _constant(mean: np.ndarray, variance: np.ndarray) -> np.ndarray:
+    """Which features vary by no more than what rounding does to their numbers."""
+    return np.sqrt(variance) <= np.maximum(CONSTANT * np.abs(mean), LEAST_SPREAD)
+
+
+def _floored(mean: np.ndarray, variance: np.ndarray) -> np.ndarray:
+    """The features' variances; of constant ones a share of the mean one."""
+    of_all = float(variance.mean())
+    floor = LEAST_VARIANCE * (of_all if of_all > LEAST_SPREAD**2 else 1.0)
+    return np.where(_constant(mean, variance), floor, variance)
 
 
 def _check_range(variances: np.ndarray) -> None:

@@ -23,7 +23,8 @@ class Multinomial(Counts):
         return Expected(psi(posterior) - psi(total), np.zeros_like(n), gain)
 
     def log_base(self, points: Any) -> np.ndarray:
-        totals = np.asarray(points.sum(axis=1), np.float64).ravel()
+        # scipy sums in the type of the matrix.
+        totals = np.asarray(points.astype(np.float64).sum(axis=1)).ravel()
         return gammaln(totals + 1.0) - log_factorials(points)
 
     def seed(self, seeds: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

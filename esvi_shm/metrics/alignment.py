@@ -60,6 +60,8 @@ def align(corpus: Corpus, words: Sequence[str], may_be_empty: bool = False) -> A
     """
     words = tuple(words)
     names, at = corpus.vocabulary, corpus.indices
+    if not corpus.n_pairs and not may_be_empty:
+        raise CorpusError(corpus.name, "there must be a token")
     if names == words:
         return Alignment(corpus, 0, 0)
     numbered = all(f"w{v}" == word for v, word in enumerate(words))

@@ -21,7 +21,7 @@ import numpy as np
 from scipy.special import gammaln, logsumexp, psi
 
 from esvi_shm.corpus.corpus import Corpus
-from esvi_shm.errors import ParameterError
+from esvi_shm.errors import CorpusError, ParameterError
 from esvi_shm.metrics.inference import infer_gamma
 
 #: Pairs (or rows of lambda) that are taken at a time.
@@ -71,6 +71,8 @@ def held_out_bound(
     ------
     ParameterError
         If shapes do not match.
+    CorpusError
+        If there is no token.
 
     Notes
     -----
@@ -87,9 +89,14 @@ def held_out_bound(
     _check(lambda_, alpha, corpus)
     if eta.shape != (len(lambda_),):
         raise ParameterError("eta", f"must have {len(lambda_)} values", eta.shape)
+    if not corpus.n_pairs:
+        raise CorpusError(corpus.name, "there must be a token to have a bound of")
     if gamma is None:
         gamma = infer_gamma(lambda_, alpha, corpus)
     gamma = np.asarray(gamma, np.float64)
+    if gamma.shape != (corpus.n_documents, len(alpha)):
+        rule = f"must have the shape {(corpus.n_documents, len(alpha))}"
+        raise ParameterError("gamma", rule, gamma.shape)
     elog_theta = psi(gamma) - psi(gamma.sum(axis=1, keepdims=True))
     bound = float((gammaln(gamma) + (alpha - gamma) * elog_theta).sum())
     bound -= float(gammaln(gamma.sum(axis=1)).sum())

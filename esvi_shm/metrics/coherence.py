@@ -57,7 +57,8 @@ def coherence_npmi(
     """
     if n_top < 2:
         raise ParameterError("n_top", "must be at least 2", n_top)
-    lists = [list(words[:n_top]) for words in top_words]
+    # A vocabulary may have a name twice.
+    lists = [list(dict.fromkeys(words))[:n_top] for words in top_words]
     wanted = {word for words in lists for word in words}
     number = {
         corpus.word(v): v for v in reversed(range(corpus.n_words)) if corpus.word(v) in wanted

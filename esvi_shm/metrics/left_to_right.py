@@ -25,7 +25,7 @@ import numpy as np
 from esvi_shm.compile import kernel
 from esvi_shm.corpus.corpus import Corpus
 from esvi_shm.counter import shuffled, uniform
-from esvi_shm.errors import ParameterError
+from esvi_shm.errors import CorpusError, ParameterError
 from esvi_shm.families.lda.unseen import frozen
 from esvi_shm.metrics.completion import check_whole_counts
 from esvi_shm.metrics.inference import checked_prior, pack_topics
@@ -87,7 +87,7 @@ def left_to_right(
     Raises
     ------
     CorpusError
-        For a count that is no whole number.
+        For a count that is no whole number, or if there is no token.
     ParameterError
         If the shapes do not match, or a number is out of its range.
 
@@ -110,6 +110,8 @@ def left_to_right(
     packed = pack_topics(topics, len(priors), corpus.n_words)
     rows = frozen(packed, np.float32)
     documents = np.flatnonzero(np.diff(corpus.indptr))
+    if not len(documents):
+        raise CorpusError(corpus.name, "there must be a token to estimate the probability of")
     tokens = np.add.reduceat(corpus.counts, corpus.indptr[documents], dtype=np.float64)
     if n_documents is not None and n_documents < len(documents):
         random = np.random.default_rng([seed, STREAM])

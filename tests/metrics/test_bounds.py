@@ -6,9 +6,16 @@ import numpy as np
 import pytest
 
 from bench import score
-from esvi_shm.corpus import Corpus
-from esvi_shm.errors import ParameterError
-from esvi_shm.metrics import bounds, held_out_bound, infer_gamma
+from esvi_shm.corpus import Corpus, as_corpus
+from esvi_shm.errors import CorpusError, ParameterError
+from esvi_shm.metrics import (
+    align,
+    bounds,
+    held_out_bound,
+    infer_gamma,
+    left_to_right,
+    point_topics,
+)
 
 
 def corpora() -> tuple[np.ndarray, np.ndarray]:
@@ -119,3 +126,17 @@ def test_shapes_are_checked():
         infer_gamma(lambda_, np.ones(4), corpus)
     with pytest.raises(ParameterError, match="eta must have 40 values"):
         held_out_bound(lambda_, np.ones(5), np.ones(39), corpus)
+
+
+def test_what_has_no_token_or_another_gamma_is_refused():
+    lambda_, alpha, eta = np.ones((2, 3)), np.ones(3), np.ones(2)
+    empty = as_corpus(np.zeros((2, 2)), may_be_empty=True)
+    with pytest.raises(CorpusError, match="there must be a token"):
+        held_out_bound(lambda_, alpha, eta, empty)
+    with pytest.raises(CorpusError, match="there must be a token"):
+        left_to_right(point_topics(lambda_), alpha, empty)
+    with pytest.raises(CorpusError, match="there must be a token"):
+        align(empty, ["w0", "w1"])
+    corpus = Corpus.from_sparse(np.ones((2, 2)))
+    with pytest.raises(ParameterError, match=r"gamma must have the shape \(2, 3\)"):
+        held_out_bound(lambda_, alpha, eta, corpus, np.ones((5, 3)))

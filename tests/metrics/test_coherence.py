@@ -105,3 +105,9 @@ def test_diversity_by_hand():
         topic_diversity([["a"]], 0)
     with pytest.raises(ParameterError, match="must hold a word"):
         topic_diversity([[]])
+
+
+def test_a_name_that_comes_twice_is_one_word():
+    corpus = Corpus.from_tokens(DOCUMENTS)
+    twice, once = coherence_npmi([["b", "b", "c"], ["b", "c"]], corpus, n_top=2).npmi
+    assert twice == once == pytest.approx(1 / 3)

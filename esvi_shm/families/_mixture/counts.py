@@ -1,5 +1,6 @@
 """What the families of counts have in common: t(x) is x itself, and zeros may stay zeros."""
 
+import logging
 from typing import Any
 
 import numpy as np
@@ -15,6 +16,9 @@ FEATURE_PRIOR = 0.5
 MOST_MEAN = 1e12
 #: A count is at most this: sums of counts and their squares are to stay in the range of floats.
 MOST_COUNT = 1e30
+#: Up to here a count's share of a score, in float32, is right to a tenth of a nat or so.
+EXACT_COUNT = 1e5
+_log = logging.getLogger(__name__)
 _GAUSSIAN_ONLY = (
     "mean_precision_prior", "mean_prior", "degrees_of_freedom_prior", "covariance_prior",
 )  # fmt: skip
@@ -46,9 +50,11 @@ class Counts:
 
     @classmethod
     def check_points(cls, points: Points, options: MixtureOptions) -> None:
+        largest = 0.0
         for first in range(0, points.n_points, 4096):
             part = points.values[first : first + 4096]
             x = part.data if points.is_sparse else part
+            largest = max(largest, float(x.max(initial=0.0)))
             bad = (x < 0) | (x != np.floor(x))
             bad |= x > (MOST_COUNT if cls.most is None else cls.most)
             if not bad.any():
@@ -62,6 +68,11 @@ class Counts:
             rule = whole if cls.most is None else "must be 0 or 1"
             where = f"in row {first + at[0]}, column {at[1]} (from 0)"
             raise CorpusError(points.name, f"{rule}, got {value:g} {where}")
+        if largest > EXACT_COUNT:
+            _log.warning(
+                "%s: scores of counts as large as %.3g are rounded by a nat or more: scale them",
+                points.name, largest,
+            )  # fmt: skip
 
     @staticmethod
     def prior_shapes(n_features: int, options: MixtureOptions) -> dict[str, tuple[int, ...]]:
@@ -101,7 +112,7 @@ class Counts:
 def log_factorials(points: Any) -> np.ndarray:
     """sum_d log x_d! of each point, dense or sparse."""
     if isinstance(points, np.ndarray):
-        return gammaln(points + 1.0).sum(axis=1)
+        return gammaln(points.astype(np.float64) + 1.0).sum(axis=1)
     owners = np.repeat(np.arange(points.shape[0]), np.diff(points.indptr))
-    terms = gammaln(points.data + 1.0)
+    terms = gammaln(points.data.astype(np.float64) + 1.0)
     return np.bincount(owners, terms, minlength=points.shape[0])

@@ -116,7 +116,7 @@ class Cut:
         corpus["point_bounds"][:] = self.bounds
         corpus["order"][:] = self.order
         for first in range(0, data.n_points, _ROWS):
-            part = data.values[first : first + _ROWS]
+            part = data.values[first : first + _ROWS].astype(self.kind.dtype)  # as it is held
             corpus["log_base"] += self.kind.log_base(part).sum()
         shards = [arrays[f"shard_{p}"] for p in range(self.sizes.n_workers)]
         for p, shard in enumerate(shards):

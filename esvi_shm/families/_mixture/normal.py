@@ -72,7 +72,7 @@ class Diagonal(_Gaussian):
         self.log_prior -= 0.5 * self.D * math.log(self.beta0)
 
     def features(self, x: np.ndarray) -> np.ndarray:
-        out = np.empty((len(x), 2 * self.D), self.dtype)
+        out = np.empty((len(x), 2 * self.D), x.dtype)
         out[:, : self.D] = x
         np.multiply(x, x, out=out[:, self.D :])
         return out
@@ -116,7 +116,7 @@ class Spherical(_Gaussian):
         self.a0, self.b0 = 0.5 * self.nu0 * self.D, 0.5 * float(self.scale0[0]) * self.D
 
     def features(self, x: np.ndarray) -> np.ndarray:
-        out = np.empty((len(x), self.D + 1), self.dtype)
+        out = np.empty((len(x), self.D + 1), x.dtype)
         out[:, : self.D] = x
         out[:, self.D] = np.einsum("nd,nd->n", x, x)
         return out

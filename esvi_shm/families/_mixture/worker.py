@@ -212,12 +212,23 @@ class Worker(Mover):
         self._update(0, len(self.z), NO_COLUMNS, hard=True)
 
     def _command_sum(self) -> None:
-        """This worker's statistics from its z, exactly; for `settle`."""
+        """This worker's statistics from its z, exactly; for `settle`.
+
+        In float64: the bound is a difference of what they are multiplied by, and what float32
+        leaves of the sums of large counts, or of squares far from the centre, is more than moves
+        gain.
+        """
         self.pending[:] = 0.0
         for lo, hi in self._tiles(0, len(self.z)):
-            features = self._features(lo, hi)
-            z = self.z[lo:hi].astype(self.theta.dtype, copy=False)
-            self._add(lo, hi, features, z, NO_COLUMNS)
+            z = self.z[lo:hi]
+            if self.model.sizes.is_sparse:
+                change = z.astype(self.theta.dtype, copy=False)
+                self._add(lo, hi, None, change, NO_COLUMNS)
+            else:
+                whole = z.astype(np.float64)
+                features = self.kind.features(self.shard["x"][lo:hi].astype(np.float64))
+                self.pending[0] += whole.sum(axis=0)
+                self.pending[1:] += features.T @ whole
 
     def _command_settle(self) -> None:
         """Statistics of this worker's blocks from all workers' sums; their share of the bound."""

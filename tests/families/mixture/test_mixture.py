@@ -8,12 +8,15 @@ import pytest
 import scipy.sparse
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from scipy.special import psi, softmax
+from scipy.special import gammaln, psi, softmax
 
 from esvi_shm.config import FitConfig
 from esvi_shm.errors import CorpusError, ParameterError
 from esvi_shm.families._mixture import kernels
+from esvi_shm.families._mixture.counts import log_factorials
 from esvi_shm.families.contract import Bound
+from esvi_shm.families.gaussian import Gaussian
+from esvi_shm.families.multinomial import Multinomial
 from esvi_shm.mixture_options import MixtureOptions
 from esvi_shm.points import as_points
 from esvi_shm.runtime import engine
@@ -400,3 +403,68 @@ def test_options_go_into_the_configuration_and_out_again():
     assert FitConfig(mixture=options).as_dict()["mixture"]["mean_prior"] == [1.0, 2.0]
     with pytest.raises(ParameterError, match="strict must be True or False, got 'no'"):
         MixtureOptions(strict="no")
+
+
+@pytest.mark.parametrize("family", ["poisson", "multinomial"])
+def test_the_bound_of_large_counts_is_that_of_exact_sums(family):
+    random = np.random.default_rng(0)
+    x = random.poisson(1e5 * np.exp(0.3 * random.standard_normal((2, 6)))[np.arange(400) % 2])
+    dense, sparse = (
+        bounds(play(points, family=family, n_topics=2, moves=False), 4)[-1]
+        for points in (x.astype(float), scipy.sparse.csr_matrix(x.astype(float)))
+    )
+    assert dense == pytest.approx(sparse, rel=1e-6) and dense < 0.0
+
+
+def test_the_bound_of_points_far_from_the_centre_is_that_of_exact_sums():
+    """In one dimension diag and full are the same model, and full sums in float64."""
+    random = np.random.default_rng(1)
+    x = np.concatenate([random.normal(0, 1, 4000), random.normal(300, 1, 200)])[:, None]
+    options = {"n_topics": 2, "moves": False, "covariance_prior": np.array([1.0])}
+    diag = bounds(play(x, covariance="diag", **options), 6)[-1]
+    options["covariance_prior"] = np.array([[1.0]])
+    full = bounds(play(x, covariance="full", **options), 6)[-1]
+    assert diag == pytest.approx(full, abs=0.05)
+
+
+@pytest.mark.parametrize("covariance", ["diag", "full"])
+def test_features_may_have_any_scales(covariance, caplog):
+    random = np.random.default_rng(2)
+    x = np.column_stack([random.normal(0, 1e4, 600), np.repeat([0.0, 1.0], 300)])
+    x[:, 1] += random.normal(0, 0.05, 600)
+    scaled = x * [1.0, 1e4]
+    found = [
+        play(points, covariance=covariance, n_topics=2, moves=False,
+             means=np.array([points[:300].mean(axis=0), points[300:].mean(axis=0)]))
+        for points in (x, scaled)
+    ]  # fmt: skip
+    for fit in found:
+        bounds(fit, 5)
+        labels = responsibilities(fit).argmax(axis=1)
+        assert len(set(labels[:300])) == len(set(labels[300:])) == 1
+        assert labels[0] != labels[-1]
+    assert "constant" not in caplog.text
+
+
+def test_the_prior_of_all_forms_is_divided_by_one_point_less():
+    points = as_points([[0.0], [1.0], [5.0]])
+    scales = [
+        Gaussian.find_prior(points, MixtureOptions(covariance=form))["scale"].item()
+        for form in ("diag", "spherical", "full")
+    ]
+    assert scales == pytest.approx([7.0] * 3)
+
+
+def test_large_counts_are_told_of(caplog):
+    play(np.array([[3e5, 1.0], [1.0, 2e5]]), family="poisson", n_topics=1)
+    assert "scores of counts as large as 3e+05 are rounded" in caplog.text
+
+
+def test_constants_of_counts_do_not_depend_on_the_type_of_the_points():
+    x = np.array([[2.0**24, 4.0, 1.0], [2.0**24 - 2, 7.0, 1.0]])
+    wanted = -gammaln(x + 1.0).sum(axis=1)
+    of_rows = gammaln(x.sum(axis=1) + 1.0) + wanted
+    kind = Multinomial(3, MixtureOptions(), {"feature": np.ones(1), "mean": np.ones(3)})
+    for points in (x, x.astype(np.float32), scipy.sparse.csr_matrix(x.astype(np.float32))):
+        np.testing.assert_allclose(-log_factorials(points), wanted, rtol=1e-14)
+        np.testing.assert_allclose(kind.log_base(points), of_rows, rtol=1e-9)
