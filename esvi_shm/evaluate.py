@@ -195,10 +195,17 @@ def _evaluate(
 
 def _add_intervals(report: _Report, model: "FittedModel") -> None:
     """The interval of each word of the table."""
+    import numpy as np
+
+    from esvi_shm.corpus.corpus import numbers_of
+    from esvi_shm.metrics.intervals import dirichlet_interval
+
+    number_of, lambda_ = numbers_of(model.words), model.lambda_
+    pi = lambda_.sum(axis=0, dtype=np.float64)  # once, for all topics
     for row in report.topics:
-        found = model.topic_word_interval(row["words"], [row["number"]], INTERVAL)
-        ends = zip(found.lower[0].tolist(), found.upper[0].tolist(), strict=True)
-        row["intervals"] = [list(pair) for pair in ends]
+        k, rows = row["number"], [number_of[word] for word in row["words"]]
+        ends = dirichlet_interval(lambda_[rows, k], pi[k], INTERVAL)
+        row["intervals"] = np.stack(ends, axis=1).tolist()
 
 
 def _add_stability(
