@@ -202,7 +202,7 @@ def own_share(points: "Points", peers: "Peers") -> "Points":
 
     _check_same(points.digest(), points.name, peers, "points")
     first, last = bounds_of(points.n_points, (peers.rank, peers.n_nodes))
-    return Points(points.values[first:last].copy(), points.name)
+    return Points(points.values[first:last].copy(), points.name, points.features)
 
 
 def _check_same(digest: str, name: str, peers: "Peers", units: str) -> None:

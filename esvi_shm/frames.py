@@ -1,6 +1,7 @@
 """Data frames, of pandas or alike, as matrices of numbers: sparse where all columns are."""
 
 import numbers
+import textwrap
 from typing import Any
 
 import numpy as np
@@ -46,6 +47,9 @@ def matrix_of(frame: Any) -> Any:
     for column, values in zip(frame.columns, matrix.T, strict=True):
         for row, value in enumerate(values):
             if not isinstance(value, numbers.Real | np.bool_):
-                rule = f"column {column!r} must hold numbers, got {value!r} in row {row} (from 0)"
+                told = textwrap.shorten(repr(value), 60, placeholder="...")
+                rule = f"column {column!r} must hold numbers, got {told} in row {row} (from 0)"
+                if isinstance(value, str) and " " in value:
+                    rule += "; scikit-learn's CountVectorizer makes counts of texts"
                 raise CorpusError(type(frame).__name__, rule)
     return matrix.astype(np.float64)

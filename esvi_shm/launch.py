@@ -26,7 +26,6 @@ from collections.abc import Iterator
 from typing import IO, Any
 
 from esvi_shm import command
-from esvi_shm.config import choose
 from esvi_shm.errors import EsviError, InputError, ParameterError
 from esvi_shm.runtime.signals import ASKING_TO_STOP
 
@@ -174,7 +173,8 @@ def _run(given: argparse.Namespace) -> None:
     line = given.command[1:] if given.command[:1] == ["--"] else given.command
     if not line:
         raise InputError("a command must follow, as in: --nodes 3 -- fit corpus.mtx")
-    choose("command", line[0], COMMANDS)
+    if line[0] not in COMMANDS:
+        raise ParameterError("command", f"must be one of {', '.join(COMMANDS)}", line[0])
     nodes = ",".join(_addresses(given.nodes))
     with _key_file() as key:
         joined = ["--transport", "tcp", "--nodes", nodes, "--key-file", key]

@@ -148,7 +148,7 @@ class FittedMixture:
 
     def _by_tiles(self, points: Any, say: Any) -> np.ndarray:
         """`say` of the scores and the points, tile by tile."""
-        given = as_points(points)
+        given = as_points(points).in_order_of(self.summary.get("features"))
         if given.n_features != len(self.centre):
             rule = f"must have {len(self.centre)} features, as the model has"
             raise CorpusError(given.name, f"{rule}, got {given.n_features}")
@@ -227,6 +227,7 @@ def summarise(
     return {
         "n_points": points.n_points,
         "n_features": points.n_features,
+        "features": getattr(points, "features", None),
         "n_components": result.config.n_topics,
         "n_dead_components": int((result.learned.statistics[0] < DEAD).sum()),
         "n_nodes": getattr(points, "n_nodes", 1),

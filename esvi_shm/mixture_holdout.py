@@ -83,7 +83,7 @@ def set_aside(
     (16, 4)
     """
     if not isinstance(holdout, int | float | np.number):
-        other = as_points(holdout)
+        other = as_points(holdout).in_order_of(points.features)
         return points, HeldOutPoints(other, points.n_features, family, options)
     n_held = math.floor(check_share(float(holdout)) * points.n_points + 0.5)
     if not 0 < n_held < points.n_points:
@@ -92,5 +92,5 @@ def set_aside(
     drawn = np.random.default_rng([seed, DRAW]).permutation(points.n_points)
     name = f"{points.name}, {n_held} points held out"
     aside = Points(points.rows(np.sort(drawn[:n_held])), name)
-    training = Points(points.rows(np.sort(drawn[n_held:])), points.name)
+    training = Points(points.rows(np.sort(drawn[n_held:])), points.name, points.features)
     return training, HeldOutPoints(aside, points.n_features, family, options)

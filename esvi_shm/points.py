@@ -8,10 +8,11 @@ import hashlib
 import itertools
 import logging
 import os
+import re
 import warnings
 import zipfile
 from codecs import BOM_UTF8
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +26,9 @@ from esvi_shm.indices import check_structure
 MOST_NAMES = 20
 
 _log = logging.getLogger(__name__)
+
+#: What numpy says of a cell that holds no number.
+_NO_NUMBER = re.compile(r"could not convert string (.*) to float64 at row (\d+), column (\d+)")
 
 #: What numpy and scipy raise of a file that is another one, cut, or lies about its sizes.
 _DAMAGED = (
@@ -41,6 +45,8 @@ class Points:
     values : float32 or float64 array of shape (N, D), or scipy.sparse.csr_matrix of them
         Finite. Taken over without a copy: `as_points` is for users.
     name : str
+    features : sequence of str, length D, or None
+        What the columns are called.
 
     Examples
     --------
@@ -51,8 +57,10 @@ class Points:
     [[4.0, 5.0]]
     """
 
-    def __init__(self, values: Any, name: str = "points") -> None:
-        self.values, self.name = values, name
+    def __init__(
+        self, values: Any, name: str = "points", features: Sequence[str] | None = None
+    ) -> None:
+        self.values, self.name, self.features = values, name, features
         self.n_points, self.n_features = (int(n) for n in values.shape)
         self.is_sparse = not isinstance(values, np.ndarray)
         self._digest: str | None = None
@@ -78,6 +86,28 @@ class Points:
     def rows(self, numbers: np.ndarray) -> Any:
         """The points of these numbers, in their order; dense or sparse, as all are."""
         return self.values[numbers]
+
+    def in_order_of(self, features: Sequence[str] | None) -> "Points":
+        """The same points with columns in this order, where both have names.
+
+        Raises
+        ------
+        CorpusError
+            If the names are not the same.
+
+        Examples
+        --------
+        >>> points = Points(np.array([[1.0, 2.0]]), features=["sea", "hill"])
+        >>> points.in_order_of(["hill", "sea"]).values.tolist()
+        [[2.0, 1.0]]
+        """
+        if features is None or self.features is None or list(features) == list(self.features):
+            return self
+        if sorted(features) != sorted(self.features):
+            told = [", ".join(names[:MOST_NAMES]) for names in (features, self.features)]
+            raise CorpusError(self.name, f"must have the features {told[0]}; got {told[1]}")
+        order = [self.features.index(feature) for feature in features]
+        return Points(self.values[:, order], self.name, features)
 
     def moments(self) -> tuple[np.ndarray, np.ndarray]:
         """Mean and variance (divided by N) of each feature, float64."""
@@ -140,8 +170,10 @@ def as_points(given: Any, name: str | None = None) -> Points:
     if isinstance(given, str | os.PathLike):
         return read_points(given)
     if frames.is_frame(given):
-        name = name or type(given).__name__
-        given = frames.matrix_of(given)
+        names = list(given.columns)
+        points = as_points(frames.matrix_of(given), name or type(given).__name__)
+        points.features = names if all(isinstance(name, str) for name in names) else None
+        return points
     name = name or "points"
     if hasattr(given, "tocsr"):
         return _sparse(given, name)
@@ -221,7 +253,10 @@ def read_points(path: str | os.PathLike[str]) -> Points:
     CorpusError
         Where the file is missing, damaged, or not what its name says, or has another name.
     """
-    return as_points(_read(Path(path), None), str(path))
+    values, features = _read(Path(path), None)
+    points = as_points(values, str(path))
+    points.features = features
+    return points
 
 
 def read_share(path: str | os.PathLike[str], which: int, n: int) -> tuple[Points, str]:
@@ -235,21 +270,21 @@ def read_share(path: str | os.PathLike[str], which: int, n: int) -> tuple[Points
         As `read_points`, but for what is wrong with other points alone.
     """
     path = Path(path)
-    values = _read(path, (which, n))
+    values, features = _read(path, (which, n))
     try:
         digest = arrays.digest_of(path)
     except OSError as error:
         raise CorpusError(path, error.strerror or str(error)) from None
     if 0 in values.shape[:1]:
-        return Points(values, str(path)), digest
+        return Points(values, str(path), features), digest
     # Rows are told of by their number in the share.
     points = as_points(values, f"{path}, share {which + 1} of {n}" if which else str(path))
-    points.name = str(path)
+    points.name, points.features = str(path), features
     return points, digest
 
 
-def _read(path: Path, share: tuple[int, int] | None) -> Any:
-    """What a file has, or a share of its rows."""
+def _read(path: Path, share: tuple[int, int] | None) -> tuple[Any, list[str] | None]:
+    """What a file has, or a share of its rows, and names of its columns."""
     readers = {".npy": _read_npy, ".npz": _read_npz, ".csv": _read_csv, ".mtx": _read_mtx}
     reader = readers.get(path.suffix.lower())
     if reader is None:
@@ -257,7 +292,8 @@ def _read(path: Path, share: tuple[int, int] | None) -> Any:
         raise CorpusError(path, rule)
     try:
         with open(path, "rb") as file:
-            return reader(file, share)
+            found = reader(file, share)
+            return found if isinstance(found, tuple) else (found, None)
     except CorpusError:
         raise
     except OSError as error:
@@ -313,31 +349,49 @@ def _read_npz(file: Any, share: tuple[int, int] | None) -> Any:
         return rows[0] if rows else _cut(held[name], share)
 
 
-def _read_csv(file: Any, share: tuple[int, int] | None) -> Any:
+def _read_csv(file: Any, share: tuple[int, int] | None) -> tuple[Any, list[str] | None]:
     begins = len(BOM_UTF8) if file.read(len(BOM_UTF8)) == BOM_UTF8 else 0
     file.seek(begins)
     cells = file.readline().decode().split(",")
-    numbers = sum(_is_number(cell) for cell in cells)
+    numbers, features = sum(_is_number(cell) for cell in cells), None
     if numbers == len(cells):
         file.seek(begins)
     elif numbers:  # a point with a wrong field must not go for a line of names
         raise ValueError("line 1 must be names or numbers, not some of both")
     else:  # among them may be a label, which nobody wants for a feature
         begins = file.tell()
-        names = ", ".join(cell.strip() for cell in cells[:MOST_NAMES])
+        features = [cell.strip().strip('"') for cell in cells]
         more = ", ..." if len(cells) > MOST_NAMES else ""
+        names = ", ".join(features[:MOST_NAMES])
         _log.info("%s: every column is a feature: %s%s", file.name, names, more)
-    if share is None:
-        return _numbers_of(file)
-    n_points = sum(1 for _ in _filled(file))
-    file.seek(begins)
-    first, last = bounds_of(n_points, share)
-    if first == last:
-        return np.empty((0, len(cells)))
+    first, last = 0, None
+    if share is not None:
+        n_points = sum(1 for _ in _filled(file))
+        file.seek(begins)
+        first, last = bounds_of(n_points, share)
+        if first == last:
+            return np.empty((0, len(cells))), features
     try:
-        return _numbers_of(itertools.islice(_filled(file), first, last))
+        return _numbers_of(itertools.islice(_filled(file), first, last)), features
     except ValueError as error:
-        raise ValueError(f"{error} (counted from row {first})") from None
+        found = _NO_NUMBER.match(str(error))
+        if found is None:
+            raise ValueError(f"{error} (counted from row {first})" if first else error) from None
+        value, row, column = found[1], first + int(found[2]), int(found[3]) - 1
+        where = repr(features[column]) if features else f"{column} (from 0)"
+        rule = f"column {where} must hold numbers, got {value}"
+        raise CorpusError(file.name, rule, _line_of(file, row, features is not None)) from None
+
+
+def _line_of(file: Any, row: int, has_names: bool) -> int:
+    """The number of the line, from 1, that has a row of the numbers."""
+    file.seek(0)
+    line = 0
+    for line, text in enumerate(file, 1):
+        row -= bool(text.strip(b"\r\n")) and not (line == 1 and has_names)
+        if row < 0:
+            break
+    return line
 
 
 def _filled(lines: Any) -> Iterator[bytes]:

@@ -297,3 +297,23 @@ def test_points_too_far_to_be_scored_are_refused(saved):
     model = esvi_shm.load(saved / "model")
     with pytest.raises(CorpusError, match="row 1 must lie nearer to the components"):
         model.predict_proba([[0.0, 0.0], [1e300, 0.0]])
+
+
+def test_a_fitted_mixture_takes_columns_by_their_names(tmp_path):
+    pandas = pytest.importorskip("pandas")
+    X = blobs(120, 2, 3, seed=4)[0] * [1.0, 30.0]
+    frame = pandas.DataFrame(X, columns=["sea", "hill"])
+    model = esvi_shm.Mixture(3, n_workers=1, random_state=0).fit(frame)
+    turned = frame[["hill", "sea"]]
+    model.save(tmp_path / "m")
+    for fitted in (model, esvi_shm.load(tmp_path / "m")):
+        np.testing.assert_array_equal(fitted.predict(turned), model.predict(X))
+        np.testing.assert_array_equal(fitted.score_samples(turned), model.score_samples(X))
+        with pytest.raises(CorpusError, match="must have the features sea, hill; got sea, hull"):
+            fitted.predict(frame.rename(columns={"hill": "hull"}))
+    options = {"n_workers": 1, "random_state": 0, "max_iter": 3}
+    held_out = [
+        esvi_shm.Mixture(3, holdout=points, **options).fit(frame).history_[-1].log_likelihood
+        for points in (frame, turned)
+    ]
+    assert held_out[0] == held_out[1]

@@ -13,7 +13,7 @@ import esvi_shm
 from esvi_shm import arrays
 from esvi_shm.corpus import read_corpus
 from esvi_shm.errors import CorpusError
-from esvi_shm.points import MOST_NAMES, as_points, read_points, read_share
+from esvi_shm.points import MOST_NAMES, Points, as_points, read_points, read_share
 
 X = np.array([[1.0, 2.0], [0.0, 4.0], [5.0, 0.0]])
 
@@ -125,7 +125,7 @@ def test_a_csv_with_names_says_what_its_features_are(n_columns, tmp_path, caplog
 @pytest.mark.parametrize("text", ["1,2\n#3,4\n5,6\n", "1,2\n3,4#5\n"])
 def test_marks_in_a_csv_are_no_comments(text, tmp_path):
     (tmp_path / "x.csv").write_text(text)
-    with pytest.raises(CorpusError, match=r"x\.csv: must be a whole \.csv file"):
+    with pytest.raises(CorpusError, match=r"x\.csv, line 2: column . \(from 0\) must hold numbers"):
         read_points(tmp_path / "x.csv")
 
 
@@ -212,7 +212,7 @@ def test_what_is_wrong_with_a_share_is_told(tmp_path):
     path = tmp_path / "x.csv"
     path.write_text("1,2\n3,4\n5,oops\n7,8\n")
     assert read_share(path, 0, 2)[0].n_points == 2
-    with pytest.raises(CorpusError, match=r"oops.*counted from row 2"):
+    with pytest.raises(CorpusError, match=r"line 3: column 1 .* must hold numbers, got 'oops'"):
         read_share(path, 1, 2)
     path = tmp_path / "x.npy"
     np.save(path, np.ones((4, 2)))
@@ -260,3 +260,30 @@ def test_counts_too_large_for_sums_are_refused(family):
     counts[2, 1] = 1e300
     with pytest.raises(CorpusError, match=r"from 0 to 1e\+30, got 1e\+300 in row 2, column 1"):
         esvi_shm.Mixture(2, family=family, n_workers=1).fit(counts)
+
+
+def test_columns_with_names_are_matched_by_them(tmp_path):
+    pandas = pytest.importorskip("pandas")
+    (tmp_path / "x.csv").write_text('"b",a\n2,1\n\n4,3\n')
+    frame = pandas.DataFrame({"b": [2.0, 4.0], "a": [1.0, 3.0]})
+    for given in (read_points(tmp_path / "x.csv"), as_points(frame)):
+        assert given.features == ["b", "a"]
+        assert given.in_order_of(["a", "b"]).values.tolist() == [[1.0, 2.0], [3.0, 4.0]]
+        assert given.in_order_of(None) is given
+        with pytest.raises(CorpusError, match="must have the features a, c; got b, a"):
+            given.in_order_of(["a", "c"])
+    assert as_points(frame.to_numpy()).features is None
+    sparse = Points(scipy.sparse.csr_matrix(frame.to_numpy()), features=["b", "a"])
+    assert sparse.in_order_of(["a", "b"]).values.toarray().tolist() == [[1.0, 2.0], [3.0, 4.0]]
+
+
+@pytest.mark.parametrize("share", [None, (1, 2)])
+@pytest.mark.parametrize("begins, told", [(b"a,b\n\n", "'b'"), (b"", r"1 \(from 0\)")])
+@pytest.mark.parametrize("cell", [b"", b"x"])
+def test_a_cell_that_is_no_number_is_named_with_its_line(share, begins, told, cell, tmp_path):
+    lines = [b"1,2\n", b"3,4\n", b"\n", b"5,6\n", b"7," + cell + b"\n"]
+    (tmp_path / "x.csv").write_bytes(begins + b"".join(lines))
+    line = begins.count(b"\n") + len(lines)
+    says = rf"x\.csv, line {line}: column {told} must hold numbers, got '{cell.decode()}'"
+    with pytest.raises(CorpusError, match=says):
+        read_points(tmp_path / "x.csv") if share is None else read_share(tmp_path / "x.csv", *share)

@@ -85,7 +85,8 @@ def lay_out_within(
         least_bytes, least = min(
             ((peak(layout), layout) for layout in layouts([*same, *last])), key=itemgetter(0)
         )
-        what = f"{data.name}, {config.n_workers} workers, {_way(least)}"
+        fewer = "; fewer workers take less" if config.n_workers != 1 else ""
+        what = f"{data.name}, {config.n_workers} workers, {_way(least)}{fewer}"
         rule = f"must be at least {_size(least_bytes)} ({what})"
         raise ParameterError("max_memory", rule, _size(limit))
     _log.log(

@@ -190,7 +190,7 @@ def test_too_little_is_refused_with_what_the_least_takes(given, least, monkeypat
     named = least["storage"] + (f" with {least['topk']} kept" if "topk" in least else "")
     rule = (
         rf"max_memory must be at least {limit / MIB:.2f} MiB \(drawn, 2 workers, storage {named} "
-        rf"in {n_blocks} blocks\), got '{(limit - 1) / MIB:.2f} MiB'"
+        rf"in {n_blocks} blocks; fewer workers take less\), got '{(limit - 1) / MIB:.2f} MiB'"
     )
     with pytest.raises(ParameterError, match=rule):
         engine.fit(LONG, replace(config, max_memory=limit - 1))

@@ -172,4 +172,6 @@ def _format_of(path: Path) -> str:
     if matching:
         raise CorpusError(path, f"may be {' or '.join(matching)}: name the format")
     hint = " (or is it points of a mixture?)" if str(path).endswith((".npy", ".csv")) else ""
+    if str(path).lower().endswith((".csv", ".tsv", ".json", ".jsonl")):
+        hint += "; of texts in a table write one document a line, and that is format text"
     raise CorpusError(path, f"the name says no format; name the format, one of {known}{hint}")
