@@ -58,7 +58,7 @@ PRIOR_SHARE, LOOSE, MANY_STEPS = 0.05, 0.02, 10
 COPY = 6
 #: From this step on what a topic holds is multiplied by a power of the step's ratio, by at most 8;
 #: `RELAX_SOON` where of more than `MANY` topics some are left out.
-RELAX_FROM, RELAX_SOON, MOST_LOG2 = 5, 2, np.float32(3.0)
+RELAX_FROM, RELAX_SOON, MOST_LOG2 = 5, 1, np.float32(3.0)
 
 
 def powers_of(n: int, slowest: float) -> tuple[np.float32, ...]:
