@@ -227,7 +227,7 @@ def summarise(
     return {
         "n_points": points.n_points,
         "n_features": points.n_features,
-        "features": getattr(points, "features", None),
+        "features": points.features,
         "n_components": result.config.n_topics,
         "n_dead_components": int((result.learned.statistics[0] < DEAD).sum()),
         "n_nodes": getattr(points, "n_nodes", 1),

@@ -172,7 +172,7 @@ def as_points(given: Any, name: str | None = None) -> Points:
     if frames.is_frame(given):
         names = list(given.columns)
         points = as_points(frames.matrix_of(given), name or type(given).__name__)
-        points.features = names if all(isinstance(name, str) for name in names) else None
+        points.features = _told_apart(names)
         return points
     name = name or "points"
     if hasattr(given, "tocsr"):
@@ -372,7 +372,7 @@ def _read_csv(file: Any, share: tuple[int, int] | None) -> tuple[Any, list[str] 
         if first == last:
             return np.empty((0, len(cells))), features
     try:
-        return _numbers_of(itertools.islice(_filled(file), first, last)), features
+        array = _numbers_of(itertools.islice(_filled(file), first, last))
     except ValueError as error:
         found = _NO_NUMBER.match(str(error))
         if found is None:
@@ -381,6 +381,16 @@ def _read_csv(file: Any, share: tuple[int, int] | None) -> tuple[Any, list[str] 
         where = repr(features[column]) if features else f"{column} (from 0)"
         rule = f"column {where} must hold numbers, got {value}"
         raise CorpusError(file.name, rule, _line_of(file, row, features is not None)) from None
+    if features is not None and array.size and array.shape[1] != len(features):
+        rule = f"must name each of the {array.shape[1]} columns, got {len(features)} names"
+        raise CorpusError(file.name, rule, 1)
+    return array, _told_apart(features or [])
+
+
+def _told_apart(names: list[Any]) -> list[str] | None:
+    """Names of columns, if there are some and each is another."""
+    are_names = all(isinstance(name, str) for name in names) and len(set(names)) == len(names)
+    return names if names and are_names else None
 
 
 def _line_of(file: Any, row: int, has_names: bool) -> int:

@@ -273,6 +273,11 @@ def test_columns_with_names_are_matched_by_them(tmp_path):
         with pytest.raises(CorpusError, match="must have the features a, c; got b, a"):
             given.in_order_of(["a", "c"])
     assert as_points(frame.to_numpy()).features is None
+    assert as_points(frame.set_axis(["a", "a"], axis=1)).features is None
+    assert as_points(frame.set_axis([1, "a"], axis=1)).features is None
+    (tmp_path / "y.csv").write_text("a,b\n1,2,3\n")
+    with pytest.raises(CorpusError, match="line 1: must name each of the 3 columns, got 2"):
+        read_points(tmp_path / "y.csv")
     sparse = Points(scipy.sparse.csr_matrix(frame.to_numpy()), features=["b", "a"])
     assert sparse.in_order_of(["a", "b"]).values.toarray().tolist() == [[1.0, 2.0], [3.0, 4.0]]
 

@@ -164,6 +164,23 @@ def test_blocks_regroup_when_every_node_has_all_statistics():
     assert (fit.shared["members"] != before).any()
 
 
+def test_columns_of_all_nodes_are_in_the_order_of_node_0(monkeypatch):
+    half, names = len(X) // 2, ["sea", "hill", "rum"]
+    parts = [Points(X[:half], features=names), Points(X[half:, ::-1], features=names[::-1])]
+    results, _ = fit_together(POINTS, CONFIG, 2, monkeypatch, parts=parts)
+    model = FittedMixture.from_result(results[0], Points(X, features=names))
+    as_one, _ = fit_together(POINTS, CONFIG, 2, monkeypatch, parts=[Points(p.copy()) for p in (
+        X[:half], X[half:])])  # fmt: skip
+    np.testing.assert_allclose(
+        results[0].learned.statistics, as_one[0].learned.statistics, rtol=0.05, atol=1.0
+    )
+    turned = Points(X[:, [2, 0, 1]], features=["rum", "sea", "hill"])
+    np.testing.assert_array_equal(model.predict(turned), model.predict(X))
+    parts[1] = Points(X[half:], features=["sea", "hill", "ale"])
+    with pytest.raises(CorpusError, match="must have the features sea, hill, rum; got sea, hill"):
+        fit_together(POINTS, CONFIG, 2, monkeypatch, parts=parts)
+
+
 def test_held_out_points_judge_at_node_0_and_stop_all(monkeypatch):
     seen = []
 

@@ -7,6 +7,7 @@ from the nodes that have them (`HeldPart`). All nodes call these together, in th
 """
 
 import hashlib
+import json
 from collections.abc import Sequence
 from typing import Any, Protocol
 
@@ -36,7 +37,7 @@ class Part(Points):
     """The points of one node, from `first_point` on of those of all, and `whole`: all of them."""
 
     def __init__(self, points: Points, nodes: Nodes, first_point: int) -> None:
-        super().__init__(points.values, points.name)
+        super().__init__(points.values, points.name, points.features)
         self.nodes, self.first_point = nodes, first_point
         self.of_all: Whole | None = None
 
@@ -50,6 +51,7 @@ class Whole:
 
     def __init__(self, part: Part, n_points: int, sha256: str) -> None:
         self.name, self.n_features, self.is_sparse = part.name, part.n_features, part.is_sparse
+        self.features = part.features
         self.n_points, self.n_nodes = n_points, part.nodes.n_nodes
         self._part, self._sha256 = part, sha256
         mean, variance = part.moments()
@@ -84,21 +86,22 @@ def join(points: Points, nodes: Nodes) -> Part:
     Raises
     ------
     CorpusError
-        On every node: if one has other features, or no point.
+        On every node: if one has other features, or no point. On one whose columns have other
+        names than those of node 0, whose order is that of all.
     """
     kind = "sparse" if points.is_sparse else "dense"
-    facts = f"{points.n_features} {kind} {points.n_points} {points.digest()}"
-    parts = [part.decode().split() for part in nodes.gather(facts.encode())]
-    for rank, (n_features, kind, n_points, _) in enumerate(parts):
-        if (n_features, kind) != tuple(parts[0][:2]):
+    facts = points.n_features, kind, points.n_points, points.digest(), points.features
+    parts = [json.loads(part) for part in nodes.gather(json.dumps(facts).encode())]
+    for rank, (n_features, kind, n_points, *_) in enumerate(parts):
+        if [n_features, kind] != parts[0][:2]:
             there = f"node {rank} has {kind} points of {n_features} features"
             rule = f"all nodes must have like points: {there}, node 0 {parts[0][1]} ones of "
-            raise CorpusError(points.name, rule + parts[0][0])
-        if n_points == "0":
+            raise CorpusError(points.name, f"{rule}{parts[0][0]}")
+        if n_points == 0:
             raise CorpusError(points.name, f"every node must have a point, node {rank} has none")
-    counts = [int(part[2]) for part in parts]
+    counts = [part[2] for part in parts]
     sha256 = hashlib.sha256(" ".join(part[3] for part in parts).encode()).hexdigest()
-    part = Part(points, nodes, sum(counts[: nodes.rank]))
+    part = Part(points.in_order_of(parts[0][4]), nodes, sum(counts[: nodes.rank]))
     part.of_all = Whole(part, sum(counts), sha256)
     return part
 
