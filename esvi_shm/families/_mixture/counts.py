@@ -70,7 +70,7 @@ class Counts:
             raise CorpusError(points.name, f"{rule}, got {value:g} {where}")
         if largest > EXACT_COUNT:
             _log.warning(
-                "%s: scores of counts as large as %.3g are rounded by a nat or more: scale them",
+                "%s: scores of counts as large as %.3g are rounded by a tenth of a nat or more",
                 points.name, largest,
             )  # fmt: skip
 
