@@ -10,7 +10,7 @@ or MemoryError; nothing is allocated by what a header says of more than the rows
 import hashlib
 import os
 import zipfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import IO, Any
 
 import numpy as np
@@ -37,21 +37,54 @@ class MadeRows:
     """
 
     dtype = np.dtype(np.float32)
+    ndim = 2
     shape: tuple[int, ...]
 
     def make(self, first: int, last: int) -> np.ndarray:
         """Rows first to last - 1, as an array of their own."""
         raise NotImplementedError
 
+    def take(self, rows: np.ndarray) -> np.ndarray:
+        """Rows of these numbers, from 0 on, as an array of their own."""
+        found = np.empty((len(rows), *self.shape[1:]), self.dtype)
+        for i, row in enumerate(rows.tolist()):
+            found[i] = self.make(row, row + 1)[0]
+        return found
+
+    def chunks(self) -> Iterator[np.ndarray]:
+        """All rows, some at a time."""
+        size = max(CHUNK // max(self.shape[1], 1), 1)
+        for first in range(0, len(self), size):
+            yield self.make(first, min(first + size, len(self)))
+
+    def columns(self, first: int, last: int) -> np.ndarray:
+        """Columns first to last - 1 of all rows, as an array of their own."""
+        none = np.empty((0, last - first), self.dtype)
+        return np.concatenate([none, *(rows[:, first:last] for rows in self.chunks())])
+
+    def sum(self, axis: int, dtype: Any = None) -> np.ndarray:
+        """The sums of the columns."""
+        assert axis == 0
+        total = np.zeros(self.shape[1], dtype or self.dtype)
+        for rows in self.chunks():
+            total += rows.sum(axis=0, dtype=dtype)
+        return total
+
+    def min(self, initial: float) -> float:
+        """The least number, or `initial` where that is less."""
+        return min([initial, *(float(rows.min(initial=initial)) for rows in self.chunks())])
+
     def __len__(self) -> int:
         return self.shape[0]
 
-    def __getitem__(self, which: int | slice) -> np.ndarray:
+    def __getitem__(self, which: int | slice | np.ndarray) -> np.ndarray:
         if isinstance(which, slice):
             first, last, step = which.indices(len(self))
             if step != 1:
                 raise ValueError(f"rows must be asked for one after another, got step {step}")
             return self.make(first, max(first, last))
+        if isinstance(which, np.ndarray):
+            return self.take(which)
         i = range(len(self))[which]  # the last one is -1 too
         return self.make(i, i + 1)[0]
 

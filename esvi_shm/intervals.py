@@ -33,7 +33,7 @@ def topic_word_interval(
     if word_ids is not None:
         ids = np.argsort(word_ids)[ids]
     pi = rows.sum(axis=0, dtype=np.float64)[chosen]
-    return dirichlet_interval(rows[np.ix_(ids, chosen)].T, pi[:, None], level)
+    return dirichlet_interval(rows[ids][:, chosen].T, pi[:, None], level)
 
 
 def doc_topic_interval(

@@ -10,10 +10,13 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from esvi_shm.arrays import MadeRows
 from esvi_shm.compact import CompactRows
 
 #: Rows that are copied at a time where the order changes.
 CHUNK = 4096
+#: Columns that are made contiguous at a time; of rows that are made all entries are gone through.
+COLUMNS, MADE_COLUMNS = 16, 256
 #: What is no more above its prior, as a share of it, is rounding.
 ROUNDING = 4e-6
 
@@ -26,7 +29,7 @@ class Parameters:
 
     Attributes
     ----------
-    lambda_rows : float array, shape (V, K)
+    lambda_rows : float array or MadeRows, shape (V, K)
         Rows in the order of `word_ids`.
     word_ids : int array, shape (V,), or None
         The word of each row; None: row v is word v.
@@ -35,7 +38,7 @@ class Parameters:
     alpha, eta : float64 arrays, shapes (K,) and (V,)
     """
 
-    lambda_rows: np.ndarray
+    lambda_rows: Any
     word_ids: np.ndarray | None
     gamma_parts: Sequence[np.ndarray | CompactRows]
     alpha: np.ndarray
@@ -43,6 +46,8 @@ class Parameters:
 
     def __post_init__(self) -> None:
         for name in ("lambda_rows", "alpha", "eta"):
+            if isinstance(getattr(self, name), MadeRows):
+                continue
             view = getattr(self, name)[...]
             view.setflags(write=False)
             object.__setattr__(self, name, view)
@@ -135,9 +140,12 @@ def iterate_topics(parameters: Parameters, words: Sequence[str], n: int) -> Iter
     shares = tokens / max(tokens.sum(), 1e-300)
     unused = unused_topics(pi, eta_total)
     n = min(n, len(rows))
-    # A column of a row-major array is slow to read alone.
-    for first in range(0, rows.shape[1], 16):
-        for k, column in enumerate(np.ascontiguousarray(rows[:, first : first + 16].T), first):
+    is_made = isinstance(rows, MadeRows)
+    step = MADE_COLUMNS if is_made else COLUMNS
+    for first in range(0, rows.shape[1], step):
+        last = min(first + step, rows.shape[1])
+        columns = rows.columns(first, last) if is_made else rows[:, first:last]
+        for k, column in enumerate(np.ascontiguousarray(columns.T), first):
             if unused[k]:
                 yield Topic(k, float(shares[k]), (), ())
                 continue

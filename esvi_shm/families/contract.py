@@ -44,6 +44,17 @@ class WholeRows:
     """
 
 
+class Lists(NamedTuple):
+    """n rows as lists, as `families.lda.listed` has them."""
+
+    first: np.ndarray  # int64 (n + 1,): where the places of each row begin
+    size: np.ndarray  # int32 (n,): how many of them are taken
+    rest: np.ndarray  # float32 (n,)
+    columns: np.ndarray  # unsigned, (places,)
+    values: np.ndarray  # float32 (places,)
+    n_columns: int
+
+
 @dataclass(frozen=True)
 class Sizes:
     """The sizes of one fit: P workers (of this node), B blocks; a family adds its own."""
@@ -216,11 +227,14 @@ class Family(Protocol):
         first, and others, which take less and less memory.
         """
 
-    def rows(self, arrays: Arrays, block: int) -> Any:
-        """The index of a block's part in the arrays that travel.
+    def rows(self, arrays: Arrays, block: int, name: str) -> Any:
+        """The index of a block's part in one of the arrays that travel.
 
-        `arrays` are those of the segment `corpus`, and where all is copied of the parameters too.
+        `arrays` are those of the segment `corpus` and of the parameters.
         """
+
+    def lists(self, arrays: Arrays, block: int) -> Lists | None:
+        """A block's part as lists, where that is what travels; None: whole rows."""
 
     def arrived(self, shared: Arrays, block: int) -> None:
         """Note that a block's rows were written by another node, where that makes a difference."""

@@ -86,7 +86,7 @@ class PreparedTopics:
         self._lambda, self._pi = beta.frozen(lambda_, np.float32), np.empty(n_topics)
         is_positive = beta.sum_columns(self._lambda, self._pi)
         if not (is_positive and np.isfinite(self._pi).all()):  # a nan makes the sum one
-            raise ParameterError("lambda_", "must be finite and greater than 0", lambda_.min())
+            raise ParameterError("lambda_", "must be finite and greater than 0", self._lambda.min())
         self._kept: _Made | None = None
 
     def __getstate__(self) -> dict[str, Any]:

@@ -94,8 +94,8 @@ class Nodes:
         for _ in range(self.peers.n_nodes):
             if whole is not None:
                 for b in np.flatnonzero(self.block_words[:, PLACE] == self.home):
-                    at = self.layout.model.rows(self.rows.arrays, int(b))
                     for name in names:
+                        at = self.layout.model.rows(self.rows.arrays, int(b), name)
                         whole[name][at] = shared[name][at]
             self.rotate()
         return whole

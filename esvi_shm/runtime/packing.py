@@ -10,6 +10,10 @@ Rows of which all differ get longer by a little: see `most`.
     than `NEAR` steps
 
     row     least value, float32 | a bit for each number | the numbers whose bit is 1
+
+Rows that are lists already (`Lists`) are sent as they are, without the places that are not taken:
+
+    row     how many, uint32 | what all others have, float32 | their columns, uint32 | their values
 """
 
 from collections.abc import Sequence
@@ -20,6 +24,7 @@ from numba import types
 from numba.extending import intrinsic
 
 from esvi_shm.compile import kernel
+from esvi_shm.families.contract import Lists
 from esvi_shm.sparse import lowest, popcount
 from esvi_shm.vector import LANES, Emitter, data_of
 
@@ -80,6 +85,84 @@ def unpack(data: memoryview, arrays: Sequence[np.ndarray]) -> None:
             break
     if end != len(values):
         raise ValueError(f"{len(data)} bytes are not those of rows of this block")
+
+
+def most_of_lists(lists: Lists) -> int:
+    """Bytes that `pack_lists` gives at most."""
+    return 8 * len(lists.size) + 8 * int(lists.first[-1] - lists.first[0])
+
+
+def pack_lists(lists: Lists) -> memoryview:
+    """Lists as bytes.
+
+    Examples
+    --------
+    >>> def lists():
+    ...     first, size, rest = np.array([0, 3, 5]), np.zeros(2, np.int32), np.zeros(2, np.float32)
+    ...     return Lists(first, size, rest, np.zeros(5, np.uint8), np.zeros(5, np.float32), 9)
+    >>> here, there = lists(), lists()
+    >>> here.size[1], here.columns[3], here.values[3] = 1, 8, 0.5
+    >>> packed = pack_lists(here)
+    >>> len(packed)
+    24
+    >>> unpack_lists(packed, there)
+    >>> there.size.tolist(), there.columns.tolist(), there.values.tolist()
+    ([0, 1], [0, 0, 0, 8, 0], [0.0, 0.0, 0.0, 0.5, 0.0])
+    """
+    out = np.empty(most_of_lists(lists) // 4, np.uint32)
+    first, size, rest, columns, values, _ = lists
+    end = _pack_lists(first, size, rest.view(np.uint32), columns, values.view(np.uint32), out)
+    return out[:end].data.cast("B")
+
+
+def unpack_lists(data: memoryview, lists: Lists) -> None:
+    """Write lists from their bytes.
+
+    Raises
+    ------
+    ValueError
+        If the bytes are not those of such lists. These may be written in part.
+    """
+    first, size, rest, columns, values, n_columns = lists
+    came = np.frombuffer(data[: len(data) // 4 * 4], np.uint32)
+    rest, values = rest.view(np.uint32), values.view(np.uint32)
+    is_whole = len(data) % 4 == 0
+    if not is_whole or not _unpack_lists(came, first, size, rest, columns, values, n_columns):
+        raise ValueError(f"{len(data)} bytes are not those of lists of this block")
+
+
+@kernel
+def _pack_lists(first, size, rest, columns, values, out):
+    end = 0
+    for i in range(size.shape[0]):
+        n = size[i]
+        out[end], out[end + 1] = n, rest[i]
+        end += 2
+        for j in range(n):
+            out[end + j], out[end + n + j] = columns[first[i] + j], values[first[i] + j]
+        end += 2 * n
+    return end
+
+
+@kernel
+def _unpack_lists(came, first, size, rest, columns, values, n_columns):
+    """Whether all of `came` was taken, and nothing lacked."""
+    end = np.int64(0)
+    for i in range(size.shape[0]):
+        if end + 2 > came.shape[0]:
+            return False
+        n = np.int64(came[end])
+        if n > first[i + 1] - first[i] or end + 2 + 2 * n > came.shape[0]:
+            return False
+        size[i], rest[i] = n, came[end + 1]
+        end += 2
+        for j in range(n):
+            if came[end + j] >= n_columns or (j > 0 and came[end + j] <= came[end + j - 1]):
+                size[i] = 0
+                return False
+            columns[first[i] + j], values[first[i] + j] = came[end + j], came[end + n + j]
+        end += 2 * n
+    return end == came.shape[0]
 
 
 @intrinsic

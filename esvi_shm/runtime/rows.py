@@ -32,8 +32,10 @@ class _Carried:
         self.arrays = {**corpus, **self.shared}
 
     def _arrays(self, block: int) -> list[np.ndarray]:
-        rows = self.model.rows(self.arrays, block)
-        return [self.shared[name][rows] for name in self.model.travels]
+        return [self.shared[name][self._rows(block, name)] for name in self.model.travels]
+
+    def _rows(self, block: int, name: str) -> Any:
+        return self.model.rows(self.arrays, block, name)
 
     def contribution(self) -> np.ndarray:
         """See `peers.Rows`."""
@@ -49,7 +51,7 @@ class _Carried:
 
 
 class Travelling(_Carried):
-    """Rows of float32 that are here with their block only."""
+    """Rows that are here with their block only: of float32, or lists."""
 
     def __init__(self, layout: Layout, segment: Segment, corpus: Any) -> None:
         super().__init__(layout, segment, corpus)
@@ -74,15 +76,21 @@ class Travelling(_Carried):
 
     def pack(self, block: int) -> memoryview:
         """See `peers.Rows`."""
-        return packing.pack(self._arrays(block))
+        lists = self.model.lists(self.arrays, block)
+        return packing.pack(self._arrays(block)) if lists is None else packing.pack_lists(lists)
 
     def most(self, block: int) -> int:
         """See `peers.Rows`."""
-        return packing.most(self._arrays(block))
+        lists = self.model.lists(self.arrays, block)
+        return packing.most(self._arrays(block)) if lists is None else packing.most_of_lists(lists)
 
     def unpack(self, block: int, data: memoryview) -> None:
         """See `peers.Rows`."""
-        packing.unpack(data, self._arrays(block))
+        lists = self.model.lists(self.arrays, block)
+        if lists is None:
+            packing.unpack(data, self._arrays(block))
+        else:
+            packing.unpack_lists(data, lists)
         self.model.arrived(self.shared, block)
 
     def hold(self, block: int) -> None:
@@ -95,7 +103,7 @@ class Travelling(_Carried):
             if not self._give_back(next(iter(self.left))):
                 break
         for name in self.model.travels:
-            self.segment.reserve(name, self.model.rows(self.arrays, block))
+            self.segment.reserve(name, self._rows(block, name))
         self.held += size
         self.most_held = max(self.most_held, self.held)
 
@@ -107,7 +115,7 @@ class Travelling(_Carried):
         """Give the pages of a block that is away back, where the file system can do that."""
         try:
             for name in self.model.travels:
-                self.segment.give_back(name, self.model.rows(self.arrays, block))
+                self.segment.give_back(name, self._rows(block, name))
         except OSError as error:
             if error.errno not in (errno.EOPNOTSUPP, errno.EINVAL, errno.ENOSYS):
                 raise
@@ -147,10 +155,10 @@ class Copied(_Carried):
         """See `peers.Rows`."""
         if len(data) != self.most(block):
             raise ValueError(f"they take {self.most(block)} bytes, got {len(data)}")
-        at, rows = 0, self.model.rows(self.arrays, block)
+        at = 0
         for name, old in zip(self.model.travels, self._arrays(block), strict=True):
             fresh = np.frombuffer(data[at : at + old.nbytes], old.dtype).reshape(old.shape)
-            self.shared[name][rows] = fresh
+            self.shared[name][self._rows(block, name)] = fresh
             at += old.nbytes
         self.model.arrived(self.shared, block)
 

@@ -114,8 +114,9 @@ class SerialFit:
     @property
     def lambda_(self) -> np.ndarray:
         """LDA: lambda, float32, shape (V, K), in the order of the vocabulary."""
-        out = np.empty_like(self.shared["lambda_"])
-        out[self.corpus_arrays["word_ids"]] = self.shared["lambda_"]
+        learned = self.layout.model.learned(self.arrays)
+        out = np.empty_like(learned.lambda_rows)
+        out[learned.word_ids] = learned.lambda_rows
         return out
 
 

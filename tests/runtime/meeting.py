@@ -85,7 +85,7 @@ class Node:
         self.rows.hold(block)
         self.rows.unpack(block, content)
         if "pi_total" in self.rows.shared:  # it is the holder's alone, and whole
-            _, topics = self.rows.model.rows(self.rows.arrays, block)
+            _, topics = self.rows.model.rows(self.rows.arrays, block, "lambda_")
             every = [peer.rows for peer in self.meeting.peers]
             pi = sum(rows.shared["pi"][: rows.n_workers, topics].sum(axis=0) for rows in every)
             near = {"rtol": 1e-9, "atol": 1e-9}

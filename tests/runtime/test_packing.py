@@ -5,7 +5,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from esvi_shm.runtime.packing import NEAR, most, pack, unpack, unpack_rows
+from esvi_shm.families.contract import Lists
+from esvi_shm.runtime.packing import (
+    NEAR,
+    most,
+    most_of_lists,
+    pack,
+    pack_lists,
+    unpack,
+    unpack_lists,
+    unpack_rows,
+)
 from esvi_shm.vector import LANES
 
 
@@ -91,3 +101,62 @@ def test_nothing_is_read_beyond_the_bytes_that_there_are(array, data):
     left = data.draw(st.integers(0, len(packed)))
     there = np.zeros_like(array).view(np.uint32)
     assert unpack_rows(packed[:left], 0, there) == (left if left == len(packed) else -1)
+
+
+def lists_of(random, n_rows, n_columns, filled=True):
+    """Rows as lists, of which every place that is not taken holds something else."""
+    places = random.integers(0, n_columns + 1, n_rows)
+    first = np.concatenate([[3], 3 + np.cumsum(places)])
+    kind = np.min_scalar_type(n_columns - 1)
+    columns = random.integers(0, n_columns, first[-1]).astype(kind)
+    values = random.random(first[-1]).astype(np.float32)
+    size = np.zeros(n_rows, np.int32)
+    rest = random.random(n_rows).astype(np.float32)
+    for i in range(n_rows if filled else 0):
+        size[i] = random.integers(0, places[i] + 1)
+        chosen = np.sort(random.choice(n_columns, size[i], replace=False))
+        columns[first[i] : first[i] + size[i]] = chosen
+    return Lists(first, size, rest, columns, values, n_columns)
+
+
+@given(st.integers(0, 2**32), st.integers(0, 9), st.sampled_from([1, 7, 256, 257, 70_000]))
+def test_lists_come_out_to_the_bit(seed, n_rows, n_columns):
+    here = lists_of(np.random.default_rng(seed), n_rows, min(n_columns, 300))
+    here = here._replace(n_columns=n_columns, columns=here.columns.astype(np.uint32))
+    packed = pack_lists(here)
+    assert len(packed) == 8 * n_rows + 8 * here.size.sum() <= most_of_lists(here)
+    there = lists_of(np.random.default_rng(seed), n_rows, min(n_columns, 300), filled=False)
+    there = there._replace(n_columns=n_columns)
+    unpack_lists(packed, there)
+    np.testing.assert_array_equal(there.size, here.size)
+    np.testing.assert_array_equal(there.rest, here.rest)
+    for i in range(n_rows):
+        taken = slice(here.first[i], here.first[i] + here.size[i])
+        np.testing.assert_array_equal(there.columns[taken], here.columns[taken])
+        np.testing.assert_array_equal(there.values[taken], here.values[taken])
+
+
+@given(st.integers(0, 2**32), st.data())
+def test_bytes_that_are_not_those_of_lists_are_refused(seed, data):
+    """Whatever they are, nothing is written beyond the rows' own places."""
+    random = np.random.default_rng(seed)
+    here = lists_of(random, 4, 40)
+    packed = np.frombuffer(bytearray(pack_lists(here)), np.uint8)
+    there = lists_of(np.random.default_rng(seed), 4, 40, filled=False)
+    before = there.columns[:3].tobytes() + there.values[:3].tobytes()
+    cut = data.draw(st.integers(1, len(packed)))
+    with pytest.raises(ValueError, match="not those of lists"):
+        unpack_lists(memoryview(packed[:-cut].tobytes()), there)
+    with pytest.raises(ValueError, match="not those of lists"):
+        unpack_lists(memoryview(packed.tobytes() + bytes(4)), there)
+    at = data.draw(st.integers(0, len(packed) - 1))
+    packed[at] ^= data.draw(st.integers(1, 255))
+    try:
+        unpack_lists(memoryview(packed.tobytes()), there)
+    except ValueError:
+        pass
+    assert (there.size <= np.diff(there.first)).all()
+    assert before == there.columns[:3].tobytes() + there.values[:3].tobytes()
+    for i, n in enumerate(there.size):
+        columns = there.columns[there.first[i] : there.first[i] + n].astype(int)
+        assert (np.diff(columns) > 0).all() and (columns < 40).all()

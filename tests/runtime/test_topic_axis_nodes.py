@@ -149,7 +149,7 @@ def test_what_ends_the_passes_leaves_a_whole_model(monkeypatch):
 @given(st.integers(1, 12), st.integers(1, 4), st.integers(0, 2**32 - 1), st.data())
 def test_topics_that_come_have_their_sums_over_all_nodes(n_topics, n_workers, seed, data):
     n_blocks = data.draw(st.integers(1, n_topics))
-    sizes = Sizes(n_workers, n_blocks, 2, 1, 1, (1,), (1,), (1,), (1,), (1,), 2, 0)
+    sizes = Sizes(n_workers, n_blocks, 2, 1, 1, (1,), (1,), (1,), (1,), (1,), 1, 2, 0)
     model = Model(FitConfig(n_topics, axis="topics"), sizes)
     random = np.random.default_rng(seed)
     pi = random.random((n_workers + 1, n_topics))

@@ -244,8 +244,11 @@ class Mixture:
         if config.deterministic:
             raise ParameterError("deterministic", "cannot be used on several nodes", True)
 
-    def rows(self, arrays: Arrays, block: int) -> Any:
+    def rows(self, arrays: Arrays, block: int, name: str) -> Any:
         return slice(None), as_slice(self.columns(arrays, block))
+
+    def lists(self, arrays: Arrays, block: int) -> None:
+        return None
 
     def arrived(self, shared: Arrays, block: int) -> None:
         """Who visits it first rewrites its parameters."""

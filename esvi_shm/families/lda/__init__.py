@@ -22,7 +22,7 @@ from esvi_shm.config import FitConfig, prior_vector
 from esvi_shm.corpus.corpus import Corpus
 from esvi_shm.corpus.held import AnyCorpus
 from esvi_shm.corpus.part import join
-from esvi_shm.families.contract import Arrays, Bound, Judge
+from esvi_shm.families.contract import Arrays, Bound, Judge, Lists
 from esvi_shm.families.lda import (
     bound,
     cut,
@@ -57,14 +57,14 @@ class Learned:
     ----------
     word_ids : int32 array, shape (V,)
         The word of each row of lambda.
-    lambda_rows : float32 array, shape (V, K)
+    lambda_rows : float32 array or `ListedRows`, shape (V, K)
     of_units : list of float32 arrays or `ListedRows`, shapes (D_p, K)
     alpha, eta : float64 arrays, shapes (K,) and (V,)
         In the order of the topics and of the vocabulary.
     """
 
     word_ids: np.ndarray
-    lambda_rows: np.ndarray
+    lambda_rows: Any
     of_units: list[Any]
     alpha: np.ndarray
     eta: np.ndarray
@@ -124,10 +124,22 @@ class Model:
             return np.maximum(np.diff(n_pairs * parts // len(pairs)), min(n_pairs, 1))
         return pairs
 
-    def rows(self, arrays: Arrays, block: int) -> Any:
+    def rows(self, arrays: Arrays, block: int, name: str) -> Any:
         if self.meets:
             return slice(None), self._columns(block)
-        return cut.word_rows(arrays, block)
+        rows = cut.word_rows(arrays, block)
+        if name in ("lambda_topics", "lambda_values"):  # the places of these rows
+            return slice(*arrays["lambda_first"][[rows.start, rows.stop]].tolist())
+        return rows
+
+    def lists(self, arrays: Arrays, block: int) -> Lists | None:
+        if not self.has_lists:
+            return None
+        rows = cut.word_rows(arrays, block)
+        first = arrays["lambda_first"][rows.start : rows.stop + 1]
+        size, rest = arrays["lambda_size"][rows], arrays["lambda_rest"][rows]
+        topics, values = arrays["lambda_topics"], arrays["lambda_values"]
+        return Lists(first, size, rest, topics, values, self.config.n_topics)
 
     def arrived(self, shared: Arrays, block: int) -> None:
         if "knows_live" in shared:  # which topics its words live in is found anew
@@ -147,6 +159,9 @@ class Model:
         if self.schedule.chooses and sizes.n_nodes > 1:
             self.schedule.dense_passes = None
         self.meets = config.axis == "topics"
+        self.has_lists = config.storage == "sparse"
+        if self.has_lists:
+            self.travels = tuple(f"lambda_{part}" for part in listed.TRAVELLING)
         if self.meets:  # all words are at every node
             self.copied, self.contributes, self.tours = True, "", ()
             if sizes.n_nodes > 1:
@@ -161,7 +176,9 @@ class Model:
         P, V, B, K = s.n_workers, s.n_words, s.n_blocks, n_topics
         every, rest = "all workers", "home, while no block is out"
         repairs = repair.specs(s, n_topics) if self.config.repair_after else []
-        live = lists.specs(s, n_topics) if self.schedule.dense_passes is not None else []
+        live = []
+        if self.schedule.dense_passes is not None:
+            live = lists.specs(s, n_topics, self.has_lists)
         moved = ArraySpec(
             "without_place", (P, B, 3), np.float64, "worker p its row, at the end of a visit",
             "home, at the end", "tokens without a place in the last visit, see `listed.Window`",
@@ -175,11 +192,7 @@ class Model:
             *live,
             *([moved] if self.config.storage == "sparse" else []),
             *([total] if "pi_total" in self.travels else []),
-            ArraySpec(
-                "lambda_", (V, K), np.float32, "the owner of the row's block",
-                "the owner; everyone while no block is out",
-                "Dirichlet parameters of the topics, a row per word; point topics during a start",
-            ),
+            *self._lambda_specs(),
             ArraySpec(
                 "pi", (P + (s.n_nodes > 1), K), np.float64,
                 "worker p its row, at the end of a visit; home the last one, for other nodes",
@@ -213,6 +226,15 @@ class Model:
             ),
             ArraySpec("start_seed", (1,), np.int64, "home, at a start", every, "its seed"),
         ]  # fmt: skip
+
+    def _lambda_specs(self) -> list[ArraySpec]:
+        V, K = self.sizes.n_words, self.config.n_topics
+        owner, readers = "the owner of the row's block", "the owner; everyone while no block is out"
+        text = "Dirichlet parameters of the topics, a row per word; point topics during a start"
+        if self.has_lists:
+            places = self.sizes.lambda_places
+            return listed.specs("lambda", V, places, K, owner, readers, f"{text}, without eta")
+        return [ArraySpec("lambda_", (V, K), np.float32, owner, readers, text)]
 
     def shard_specs(self, worker: int) -> list[ArraySpec]:
         s, K = self.sizes, self.config.n_topics
@@ -278,6 +300,9 @@ class Model:
     def initialise(self, corpus: Arrays, shared: Arrays) -> None:
         shared["alpha"][:] = self.alpha
         shared["eta"][:] = self.eta[corpus["word_ids"]]
+        if self.has_lists:
+            places = listed.lambda_places(corpus["word_pairs"], self.config.n_topics)
+            shared["lambda_first"][1:] = np.cumsum(places)
 
     def begin_pass(self, shared: Arrays) -> None:
         # What other workers read of pi during the pass: always the same, whoever is faster.
@@ -389,7 +414,7 @@ class Model:
         )
 
     def judged(self, arrays: Arrays, shared: Arrays) -> tuple[Any, ...]:
-        return shared["lambda_"], arrays["word_ids"], shared["alpha"]
+        return listed.lambda_of(shared), arrays["word_ids"], shared["alpha"]
 
     def prior_means(self, shared: Arrays) -> tuple[float, float]:
         return float(shared["alpha"].mean()), float(shared["eta"].mean())
@@ -400,13 +425,14 @@ class Model:
         gamma: list[Any]
         if self.config.storage == "sparse":
             prior = shared["alpha"].astype(np.float32)
-            rows = (listed.of_arrays("gamma", state, prior) for state in states)
-            gamma = [listed.ListedRows(of_shard) for of_shard in rows]
+            of_shards = (listed.of_arrays("gamma", state, prior) for state in states)
+            gamma = [listed.ListedRows(of_shard) for of_shard in of_shards]
         else:
             gamma = [state["gamma"] for state in states]
         eta = np.empty_like(shared["eta"])
         eta[word_ids] = shared["eta"]
-        return Learned(word_ids, shared["lambda_"], gamma, shared["alpha"].copy(), eta)
+        rows = listed.lambda_of(shared)
+        return Learned(word_ids, rows, gamma, shared["alpha"].copy(), eta)
 
     def worker(
         self, worker: int, corpus: Arrays, shared: Arrays, shards: Sequence[Arrays], beat: Any

@@ -37,12 +37,18 @@ import numpy as np
 
 from esvi_shm.compile import kernel
 from esvi_shm.families.lda.exclusion import NONE, amount_of, scale_of
-from esvi_shm.families.lda.listed_words import close_word, held, hold, open_word, prefetch_entry
-from esvi_shm.families.lda.lists import (
-    ROUNDING,
-    document_cut,
-    list_words,
+from esvi_shm.families.lda.listed import word_row_into
+from esvi_shm.families.lda.listed_documents import (
+    close_row,
+    open_row,
+    own_of_document,
+    peek_at_document,
+    put_document,
+    whole_at,
+    whole_rows,
 )
+from esvi_shm.families.lda.listed_words import prefetch_word, put_word
+from esvi_shm.families.lda.lists import list_words
 from esvi_shm.families.lda.update import (
     FLUSH_ROWS,
     FLUSH_WORDS,
@@ -61,17 +67,10 @@ from esvi_shm.sparse import (
     find_common,
     mix_entries,
     mix_kept_entries,
-    prefetch_value,
     weigh_entries,
 )
 from esvi_shm.special import log
 from esvi_shm.vector import unsigned
-
-
-@kernel(inline="always")
-def _add_to(live, row, k):
-    """Note that a document or a word lives in a topic."""
-    live[row, k >> np.uint64(6)] |= np.int64(1) << np.int64(k & np.uint64(63))
 
 
 @kernel
@@ -87,33 +86,27 @@ def _kept_entropy(theta, rows, entries, first, last, kept, weights):
 
 
 @kernel
-def _sweep(shard, block, gamma, lambda_, phi_doc, rule, want_entropy, scratch, lists):
-    """Update phi of every pair of a block in a shard, document by document: see `sweep_rows`."""
+def _sweep(shard, block, gamma, whole, lambda_, phi_doc, rule, want_entropy, scratch, lists):
+    """Update phi of every pair of a block in a shard, document by document: see `_sweep_rows`."""
     first_row, last_row = shard.block_row_ptr[block], shard.block_row_ptr[block + 1]
-    begin(shard, block, scratch, lists)
-    bound = 0.0
-    for at in range(first_row, last_row, FLUSH_ROWS):
-        if at > first_row:
-            flush_words(shard, block, at, scratch, lists)
-        bound += sweep_rows(
-            shard, block, at, min(at + FLUSH_ROWS, last_row), gamma, shard.row_doc, phi_doc, 0,
-            lists.live, lambda_, rule, want_entropy, scratch, lists,
-        )  # fmt: skip
-    return bound
-
-
-@kernel
-def begin(shard, block, scratch, lists):
-    """Before the first rows of a visit, whose words are listed."""
     n_words = shard.block_word_ptr[block + 1] - shard.block_word_ptr[block]
     scratch.since[:n_words] = 0
     lists.left_out[0] = 0.0
     lists.counts[:] = 0
     lists.counts[3] = lists.first[n_words]
+    bound = 0.0
+    for at in range(first_row, last_row, FLUSH_ROWS):
+        if at > first_row:
+            _flush_words(shard, block, at, scratch, lists)
+        bound += _sweep_rows(
+            shard, block, at, min(at + FLUSH_ROWS, last_row), gamma, whole, lambda_, phi_doc, rule,
+            want_entropy, scratch, lists,
+        )  # fmt: skip
+    return bound
 
 
 @kernel
-def flush_words(shard, block, row, scratch, lists):
+def _flush_words(shard, block, row, scratch, lists):
     """As `margins.flush_words`; the sums are to be multiplied by beta whatever is left out."""
     first_word = shard.block_word_ptr[block]
     count_pairs(shard, first_word, row, scratch.since)
@@ -122,17 +115,16 @@ def flush_words(shard, block, row, scratch, lists):
 
 
 @kernel
-def sweep_rows(
-    shard, block, first_row, last_row, gamma, documents, phi_doc, base, live, lambda_, rule,
-    want_entropy, scratch, lists,
+def _sweep_rows(
+    shard, block, first_row, last_row, gamma, whole, lambda_, phi_doc, rule, want_entropy, scratch,
+    lists,
 ):  # fmt: skip
     """Update phi of the pairs in some rows of a block, over the topics of both document and word.
 
-    As `margins.sweep_rows`; `live` has a row for each of gamma, a bit for each topic that the
-    document may live in. Returns H but for the words' part.
+    As `margins.sweep_rows`. Returns H but for the words' part.
     """
     pair_word, pair_count = shard.pair_word, shard.pair_count
-    row_ptr, word_row = shard.row_ptr, shard.word_row
+    row_ptr, row_doc, word_row = shard.row_ptr, shard.row_doc, shard.word_row
     first_word = shard.block_word_ptr[block]
     rows, theta, total, topic_factor = lists.rows, lists.theta, lists.total, scratch.factor
     all_factors = lists.all_factors[0]
@@ -148,63 +140,45 @@ def sweep_rows(
     excluding = leave_out != NONE
     elsewhere = 0.0
     n_common = n_more = n_logs = n_listed = 0
-    n_topics, width = gamma.shape[1], live.shape[1]
+    live, gained = lists.live, lists.gained
+    n_topics, width = scratch.pair_phi.shape[0], gained.shape[1]
     half = entries.shape[0] // 2
     spill, spilled = scratch.spill, scratch.spilled
     bound = 0.0
     n_next = 0
     if first_row < last_row:
-        n_next = bits_into(live, documents[first_row - base], lists.own[first_row % 2])
+        n_next = peek_at_document(
+            gamma, phi_doc, live, row_doc[first_row], first_row, lists.own[first_row % 2]
+        )
     for r in range(first_row, last_row):
         scratch.beat[0] += 1
-        d, old = documents[r - base], phi_doc[r - base]
-        own = lists.own[r % 2]
-        n_live = n_next
+        d, own, n_live = row_doc[r], lists.own[r % 2], n_next
         if r + 1 < last_row:
-            following, ahead = documents[r + 1 - base], lists.own[(r + 1) % 2]
-            n_next = bits_into(live, following, ahead)
-            for n in range(n_next):
-                k = ahead[unsigned(n)]
-                prefetch_value(gamma, following, k)
-                prefetch_value(phi_doc, r + 1 - base, k)
-        largest = np.float32(0.0)
-        for n in range(n_live):
-            k = unsigned(own[unsigned(n)])
-            largest = max(largest, gamma[d, k] - rule.alpha[k])
-        cut = document_cut(largest, cvb0)
-        beyond = rule.most_alpha + rule.most_alpha * ROUNDING
-        n_own = 0
-        for n in range(n_live):
-            k = unsigned(own[unsigned(n)])
-            above = gamma[d, k] - rule.alpha[k]
-            rounding = rule.alpha[k] * ROUNDING
-            if above > rounding and above >= cut:
-                x[unsigned(n_own)] = gamma[d, k]
-                own[unsigned(n_own)] = k
-                n_own += 1
-                continue
-            if old[k] > 0.0:
-                gamma[d, k] = max(gamma[d, k] - old[k], rule.alpha[k])
-                old[k] = 0.0
-            if gamma[d, k] - rule.alpha[k] <= rounding:
-                live[d, k >> np.uint64(6)] &= ~(np.int64(1) << np.int64(k & np.uint64(63)))
-            beyond = max(beyond, gamma[d, k])
+            n_next = peek_at_document(
+                gamma, phi_doc, live, row_doc[r + 1], r + 1, lists.own[(r + 1) % 2]
+            )
+        gamma_row = whole[whole_at(gamma, d)]
+        n_own, beyond = own_of_document(
+            gamma, phi_doc, live, d, r, own, n_live, x, rule.alpha, rule.most_alpha, cvb0
+        )
         if n_own == 0:  # so few tokens that float32 cannot tell: in all topics
+            open_row(gamma, d)
             for k in range(n_topics):
-                x[k] = gamma[d, k]
+                x[k] = gamma_row[k]
                 own[k] = k
+            close_row(gamma, d)
             n_own = n_topics
-        n_slots, before = 0, -1
+        n_slots, before, mask = np.int64(0), np.int64(-1), np.int64(0)
         for n in range(n_own):
             a = unsigned(n)
-            k = own[a]
-            if k >> 6 != before:
-                before = k >> 6
-                slots[unsigned(SLOT * n_slots)] = before
-                slots[unsigned(SLOT * n_slots + 1)] = 0
-                n_slots += 1
-            slots[unsigned(SLOT * n_slots - 1)] |= np.int64(1) << np.int64(k & 63)
-            places[a] = 64 * (n_slots - 1) + (k & 63)
+            topic = np.int64(own[a])
+            # Nobody foresees where the next 64 topics begin: no branch.
+            is_next = np.int64(topic >> 6 != before)
+            before, mask = topic >> 6, (mask & (is_next - 1)) | (np.int64(1) << (topic & 63))
+            n_slots += is_next
+            slots[unsigned(SLOT * n_slots - 2)] = before
+            slots[unsigned(SLOT * n_slots - 1)] = mask
+            places[a] = 64 * (n_slots - 1) + (topic & 63)
         j, end = row_ptr[r], row_ptr[r + 1]
         here = 0
         # Before the factors: the words' lines take as long to come.
@@ -269,24 +243,28 @@ def sweep_rows(
                 weights[c] = pair_count[unsigned(j + n)] / norms[c]
                 some |= norms[c] < least[c]
             if some:
+                if not slow:
+                    slow = True
+                    open_row(gamma, d)
                 for c in range(n_pairs):
                     if norms[c] >= least[c]:
                         continue
-                    i, slow = pair_word[j + c] - first_word, True
+                    i = pair_word[j + c] - first_word
                     weights[c], norms[c] = 0.0, 1.0
                     n_more += lists.first[i + 1] - lists.first[i]
                     shares = (all_factors, document_factors, outside)
                     part, done = update_over_word(
-                        i, pair_count[j + c], gamma[d], most, shares, rule, live[d],
+                        i, pair_count[j + c], gamma_row, most, shares, rule, gained[0],
                         want_entropy, lists,
                     )  # fmt: skip
                     if not done:
                         n_logs += n_topics
-                        spilled[i] = True
+                        spilled[i], word = True, word_row[first_word + i]
+                        lambda_row = scratch.old[:n_topics]
+                        word_row_into(lambda_, word, rule.eta[word], lambda_row)
                         part = update_over_all(
-                            i, pair_count[j + c], gamma[d], lambda_[word_row[first_word + i]], rule,
-                            scratch.log_topic, live[d], want_entropy, lists, spill[i],
-                            scratch.pair_phi,
+                            i, pair_count[j + c], gamma_row, lambda_row, rule, scratch.log_topic,
+                            gained[0], want_entropy, lists, spill[i], scratch.pair_phi,
                         )  # fmt: skip
                     bound += part
             if excluding:
@@ -302,26 +280,22 @@ def sweep_rows(
             j += CHUNK
         for n in range(n_own):
             a = unsigned(n)
-            k, at = unsigned(own[a]), unsigned(places[a])
+            at = unsigned(places[a])
             new = theta[at] * total[at]
             if want_entropy:
                 bound -= np.float64(new) * log(max(np.float64(theta[at]), 1e-300))
-            if slow:
-                new += np.float32(extra[k])
-                extra[k] = 0.0
-            if new > 0.0:
-                _add_to(live, d, k)
-            gamma[d, k] = max(gamma[d, k] + (new - old[k]), rule.alpha[k] + new)
-            old[k] = new
+            x[a] = new
         if slow:
-            n_live = bits_into(live, d, own)
-            for a in range(n_live):
-                k = own[a]
-                if extra[k] > 0.0:
-                    new = np.float32(extra[k])
-                    extra[k] = 0.0
-                    gamma[d, k] = max(gamma[d, k] + (new - old[k]), rule.alpha[k] + new)
-                    old[k] = new
+            close_row(gamma, d)
+            for n in range(n_own):
+                k = own[n]
+                extra[k] += np.float64(x[n])
+                gained[0, k >> 6] |= np.int64(1) << np.int64(k & 63)
+            n_own = bits_into(gained, 0, own)
+            for n in range(n_own):
+                x[n], extra[own[n]] = extra[own[n]], 0.0
+            gained[:] = 0
+        put_document(gamma, phi_doc, live, d, r, own, x, n_own, rule.alpha)
     lists.left_out[0] += elsewhere
     counts = lists.counts
     counts[0] += n_common
@@ -345,51 +319,20 @@ def _flush_sums(n_words, lists, since, spill, spilled):
 
 
 @kernel
-def settle(shard, block, lambda_, phi_word, eta, want_entropy, live, lists, scratch, pi_own):
+def _settle(shard, block, lambda_, phi_word, eta, want_entropy, live, lists, scratch, pi_own):
     """Turn the words' sums into phi_word, and put the change into lambda and pi; returns H."""
-    word_row, rows = shard.word_row, lists.rows
-    topics, first_of = lists.topics, lists.first
+    word_row = shard.word_row
     first, last = shard.block_word_ptr[block], shard.block_word_ptr[block + 1]
-    moved, spill, spilled = scratch.total, scratch.spill, scratch.spilled
-    bound = 0.0
+    moved, bound = scratch.total, 0.0
     moved[:] = 0.0
     for i in range(last - first):
         word = word_row[first + i]
         if first + i + 1 < last:
-            following = word_row[first + i + 1]
-            for n in range(first_of[i + 1], first_of[i + 2]):
-                k = topics[unsigned(n)]
-                prefetch_value(lambda_, following, k)
-                prefetch_entry(phi_word, first + i + 1, k)
-        prior = eta[word]
-        open_word(phi_word, first + i)
-        for n in range(first_of[i], first_of[i + 1]):
-            at = unsigned(n)
-            k = unsigned(topics[at])
-            factor = rows[unsigned(2 * n)]
-            new = factor * rows[unsigned(2 * n + 1)]
-            if spilled[i]:
-                new += np.float32(spill[i, k])
-                spill[i, k] = 0.0
-            if want_entropy:
-                bound -= np.float64(new) * log(max(np.float64(factor), 1e-300))
-            if new > 0.0:
-                _add_to(live, word, k)
-            change = new - held(phi_word, first + i, k)
-            moved[k] += change
-            lambda_[word, k] = max(lambda_[word, k] + change, prior + new)
-            hold(phi_word, first + i, k, new)
-        if spilled[i]:  # and of topics that are not in its list
-            spilled[i], more = False, spill[i]
-            for k in range(more.shape[0]):
-                if more[k] > 0.0:
-                    new, more[k] = np.float32(more[k]), 0.0
-                    live[word, k >> 6] |= np.int64(1) << np.int64(k & 63)
-                    moved[k] += new
-                    hold(phi_word, first + i, k, held(phi_word, first + i, k) + new)
-                    value = lambda_[word, k] + new
-                    lambda_[word, k] = max(value, prior + held(phi_word, first + i, k))
-        close_word(phi_word, first + i, live[word], lambda_[word], prior, moved)
+            prefetch_word(lambda_, phi_word, word_row[first + i + 1], (i + 1, first + i + 1), lists)
+        bound += put_word(
+            lambda_, phi_word, live, word, (i, first + i), eta[word], want_entropy, lists,
+            scratch.spill, scratch.spilled, moved,
+        )  # fmt: skip
         if i % FLUSH_WORDS == FLUSH_WORDS - 1:
             flush_moved(moved, pi_own)
     flush_moved(moved, pi_own)
@@ -401,6 +344,7 @@ def visit(desk, block, want_entropy, live, lists):
     """One visit of a block to a shard, over the active sets; see `margins.visit`.
 
     `live` (int64, (V, ceil(K / 64)), by word row) says which topics each word may live in; updated.
+    Lists say so themselves, and it is scratch of one row.
 
     Returns
     -------
@@ -412,8 +356,9 @@ def visit(desk, block, want_entropy, live, lists):
     pi_others, pi_rows = desk.pi
     topic_factors_into(pi_others, pi_rows[worker], worker, rule, scratch.log_topic, scratch.factor)
     list_words(shard, block, lambda_, phi_word, rule, scratch.factor, live, lists, pi_rows[worker])
-    bound = _sweep(shard, block, gamma, lambda_, phi_doc, rule, want_entropy, scratch, lists)
-    return bound + settle(
+    whole = whole_rows(gamma)
+    bound = _sweep(shard, block, gamma, whole, lambda_, phi_doc, rule, want_entropy, scratch, lists)
+    return bound + _settle(
         shard, block, lambda_, phi_word, rule.eta, want_entropy, live, lists, scratch,
         pi_rows[worker],
     )  # fmt: skip

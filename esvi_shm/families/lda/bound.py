@@ -33,7 +33,7 @@ import numpy as np
 
 from esvi_shm.compile import kernel
 from esvi_shm.families.contract import Bound
-from esvi_shm.families.lda.listed import n_rows_of, row_of
+from esvi_shm.families.lda.listed import n_rows_of, row_of, word_row_into
 from esvi_shm.special import digamma, exp_negative, log, log_gamma
 
 #: Columns of the workers' rows of partial sums.
@@ -54,7 +54,7 @@ def digamma_rows(pi, eta_total):
 
 
 @kernel(allocates=True)
-def pairs_part(shard, block, gamma, lambda_, digamma_pi):
+def pairs_part(shard, block, gamma, lambda_, eta, digamma_pi):
     """sum over the pairs of a block of n log sum_k E(gamma) E(lambda) / E(pi), E = exp(digamma).
 
     The documents' - digamma(sum gamma_d) is added by `documents_part`. Rows are scaled by
@@ -64,15 +64,18 @@ def pairs_part(shard, block, gamma, lambda_, digamma_pi):
     row_doc, row_ptr = shard.row_doc, shard.row_ptr
     block_row_ptr, word_row = shard.block_row_ptr, shard.word_row
     block_word_ptr = shard.block_word_ptr
-    n_topics = lambda_.shape[1]
+    n_topics = digamma_pi.shape[0]
     first = block_word_ptr[block]
     n_words = block_word_ptr[block + 1] - first
     factor = np.empty((n_words, n_topics))
     scale = np.empty(n_words)
     theta = np.empty(n_topics)
+    made, made_word = np.empty(n_topics, np.float32), np.empty(n_topics, np.float32)
     for i in range(n_words):
-        scale[i] = _relative_factors_into(lambda_[word_row[first + i]], digamma_pi, factor[i])
-    zero, made = np.zeros(n_topics), np.empty(n_topics, np.float32)
+        word = word_row[first + i]
+        word_row_into(lambda_, word, eta[word], made_word)
+        scale[i] = _relative_factors_into(made_word, digamma_pi, factor[i])
+    zero = np.zeros(n_topics)
     total = 0.0
     for r in range(block_row_ptr[block], block_row_ptr[block + 1]):
         gamma_row = row_of(gamma, row_doc[r], made)
@@ -86,7 +89,9 @@ def pairs_part(shard, block, gamma, lambda_, digamma_pi):
             if s > 1e-280:
                 value = log(s) + largest + scale[i]
             else:
-                value = _log_sum(gamma_row, lambda_[word_row[first + i]], digamma_pi)
+                word = word_row[first + i]
+                word_row_into(lambda_, word, eta[word], made_word)
+                value = _log_sum(gamma_row, made_word, digamma_pi)
             total += pair_count[j] * value
     return total
 
@@ -151,21 +156,23 @@ def documents_part(gamma, document_tokens, alpha):
     return lnb, rest, nlogn
 
 
-@kernel
+@kernel(allocates=True)
 def words_part(lambda_, first, last, eta, digamma_pi):
     """Over word rows first..last-1: sums of log Gamma(lambda_vk), (eta_v - lambda) Elog beta, and
     lambda log lambda.
     """
-    n_topics = lambda_.shape[1]
+    n_topics = digamma_pi.shape[0]
+    made = np.empty(n_topics, np.float32)
     lnb = 0.0
     gap = 0.0
     nlogn = 0.0
     for v in range(first, last):
+        word_row_into(lambda_, v, np.float32(eta[v]), made)
         row_lnb = 0.0
         row_gap = 0.0
         row_nlogn = 0.0
         for k in range(n_topics):
-            x = np.float64(lambda_[v, k])
+            x = np.float64(made[k])
             row_lnb += log_gamma(x)
             row_gap += (eta[v] - x) * (digamma(x) - digamma_pi[k])
             row_nlogn += x * log(x)

@@ -27,7 +27,7 @@ from esvi_shm.corpus.shard import (
 )
 from esvi_shm.families import contract
 from esvi_shm.families.contract import Arrays
-from esvi_shm.families.lda.listed import n_word_places
+from esvi_shm.families.lda.listed import lambda_places, n_word_places
 from esvi_shm.families.lda.schedule import settle_and_relax
 from esvi_shm.shared.preflight import check_memory
 from esvi_shm.shared.table import ArraySpec
@@ -68,7 +68,9 @@ class Sizes(contract.Sizes):
     shard_pairs: tuple[int, ...]
     shard_rows: tuple[int, ...]
     shard_words: tuple[int, ...]
-    shard_word_places: tuple[int, ...]  # of the words' lists, where they are lists (`listed`)
+    # Where rows are lists (`listed`): places of the words' margins, and of lambda.
+    shard_word_places: tuple[int, ...]
+    lambda_places: int
     n_documents_in_all: int
     first_document: int
     n_turns: int = 1  # of a visit, see `corpus.shard`
@@ -124,7 +126,8 @@ class Cut:
         self.words_travel = config.axis == "words"
         bytes_a_word = BYTES_A_WORD + BYTES_A_WORD_AND_TURN * n_turns
         check_memory(bytes_a_word * corpus.n_words, what)
-        self.word_order, self.block_bounds = assign_blocks(corpus.whole.pairs_per_word(), B)
+        pairs_per_word = corpus.whole.pairs_per_word()
+        self.word_order, self.block_bounds = assign_blocks(pairs_per_word, B)
         self.document_bounds = split_documents(corpus.indptr, P)
         self._per_shard, places = [], []
         for lo, hi in pairwise(self.document_bounds.tolist()):
@@ -143,6 +146,7 @@ class Cut:
             tuple(s.n_rows for s in self._per_shard),
             tuple(s.n_word_rows for s in self._per_shard),
             tuple(places),
+            int(lambda_places(pairs_per_word, config.n_topics).sum()),
             corpus.whole.n_documents,
             corpus.first_document if isinstance(corpus, Part) else 0,
             n_turns,
@@ -160,6 +164,7 @@ class Cut:
             ArraySpec("document_bounds", (P + 1,), np.int64, home, every, "shards' documents"),
             ArraySpec("document_tokens", (D,), np.float64, home, every, "tokens"),
             ArraySpec("rests_here", (B,), np.bool_, home, every, "blocks of words that rest here"),
+            ArraySpec("word_pairs", (V,), np.int64, home, every, "pairs, by word row"),
         ]
 
     def shard_data_specs(self, worker: int) -> list[ArraySpec]:
@@ -193,6 +198,7 @@ class Cut:
                 rank, n_nodes = data.nodes.rank, data.nodes.n_nodes
                 held["rests_here"][:] = np.arange(len(held["rests_here"])) % n_nodes == rank
         held["word_tokens"][:] = word_tokens[self.word_order]
+        held["word_pairs"][:] = data.whole.pairs_per_word()[self.word_order]
         shards = []
         for p, (lo, hi) in enumerate(pairwise(self.document_bounds.tolist())):
             shards.append(Shard(*(arrays[f"shard_{p}"][name] for name in Shard._fields)))

@@ -19,6 +19,7 @@ class Desk(Holder):
     gamma : float32 array, shape (D_p, K)
         Of the shard's documents.
     lambda_ : float32 array, shape (V, K)
+        Or lists, as gamma and phi may be.
     phi : tuple of arrays
         What the storage keeps; see its `ARRAYS`.
     pi : tuple of float64 arrays, shapes (P, K)
@@ -48,18 +49,36 @@ def prepare(desk, block, given):
     given : bool
         lambda holds point topics, not Dirichlet parameters.
     """
-    lambda_, rule, scratch = desk.lambda_, desk.rule, desk.scratch
-    rows, log_topic, factor = scratch.rows, scratch.log_topic, scratch.factor
+    rule, scratch = desk.rule, desk.scratch
     pi_others, pi_rows = desk.pi
     word_row, block_word_ptr = desk.shard.word_row, desk.shard.block_word_ptr
-    first, last = block_word_ptr[block], block_word_ptr[block + 1]
+    if not given:
+        own = pi_rows[desk.worker]
+        topic_factors_into(pi_others, own, desk.worker, rule, scratch.log_topic, scratch.factor)
+    prepare_words(
+        desk.lambda_, word_row, block_word_ptr[block], block_word_ptr[block + 1], given, rule,
+        rule.eta, rule.word_ids, scratch.rows, scratch.inverse, scratch,
+    )  # fmt: skip
+
+
+@kernel
+def prepare_words(
+    lambda_, word_row, first, last, given, rule, eta, word_ids, rows, inverse, scratch
+):  # fmt: skip
+    """Put the factors of words first..last-1 into `rows`, and 1 / lambda into `inverse`.
+
+    `eta` and `word_ids` are by row of `lambda_`. The topics' factors are in the scratch.
+    """
+    factor = scratch.factor
+    length = factor.shape[0]
     if given:
-        given_factors_into(lambda_, word_row, first, last, rows, factor.shape[0])
+        given_factors_into(lambda_, word_row, first, last, rows, length)
         return
-    topic_factors_into(pi_others, pi_rows[desk.worker], desk.worker, rule, log_topic, factor)
-    word_factors_into(lambda_, word_row, first, last, factor, rule, scratch.few, rows)
+    word_factors_into(
+        lambda_, word_row, first, last, factor, rule, eta, word_ids, scratch.few, rows
+    )
     if rule.leave_out != NONE:
-        inverse_words_into(lambda_, word_row, first, last, factor.shape[0], scratch.inverse)
+        inverse_words_into(lambda_, word_row, first, last, length, inverse)
 
 
 @kernel(allocates=True)

@@ -8,10 +8,10 @@ from typing import Any
 
 import numpy as np
 
-from esvi_shm.families.lda.lists import (
+from esvi_shm.families.lda.listed import ROUNDING
+from esvi_shm.families.lda.thresholds import (
     DOCUMENT_CUT,
     EDGE_CUT,
-    ROUNDING,
     TOKENS_CUT,
     WORD_CUT,
     least_concentrated,

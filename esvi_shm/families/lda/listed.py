@@ -9,8 +9,10 @@ those are listed that are above `LEAST_SHARE` of it, or as many of the largest a
 what has no place goes evenly to all others, or to the listed topics in proportion (`put_row`). How
 much that was is counted in `Window.without_place`.
 
-Visits work on whole rows: some rows at a time are unpacked into a window, which is at the prior
-before and after.
+Visits of all topics work on whole rows: some rows at a time are unpacked into a window, which is at
+the prior before and after. Visits over active sets change lists as they are (`change_row`).
+
+lambda is listed without its prior, which is another one for each word: `word_row_into` adds it.
 """
 
 from typing import Any, NamedTuple
@@ -23,16 +25,15 @@ from esvi_shm.arrays import MadeRows
 from esvi_shm.compile import kernel
 from esvi_shm.families.lda.few import BATCH
 from esvi_shm.shared.table import ArraySpec
-from esvi_shm.sparse import above_into, lowest, popcount
-from esvi_shm.vector import aligned, largest_of, padded, prefetch_row, unsigned
+from esvi_shm.vector import aligned, padded, prefetch_row, unsigned
 
 #: Places of a row for each of its pairs, of phi_doc and of gamma, and how many more there are. A
 #: pair lives in 3 or 4 topics, most of which it shares with the other pairs of its row.
 ROW_PLACES, DOCUMENT_PLACES, SPARE = 2, 1, 8
-#: A share of a row that is not worth a place where not all topics have one.
-LEAST_SHARE = np.float32(1e-5)
-#: Looks for the limit above which a row has no more topics than places; fewer where it is so near.
-LOOKS, NEARLY = 12, 7 / 8
+#: The same of lambda: of words of few pairs each worker's margin has places of its own.
+LAMBDA_PLACES, LAMBDA_SPARE = 2, 32
+#: What is no more above its prior is rounding.
+ROUNDING = np.float32(4e-6)
 
 
 class Listed(NamedTuple):
@@ -45,6 +46,7 @@ class Listed(NamedTuple):
     values: np.ndarray  # float32 (places,): with the prior
     # Not shared:
     prior: np.ndarray  # float32 (K,)
+    tokens: np.ndarray  # float64 (N,): what each row of sums has beyond the prior; else (0,)
     window: Any  # of the worker; None where rows are only looked at
 
 
@@ -52,24 +54,27 @@ class Window(NamedTuple):
     """A worker's private arrays: `BATCH` rows as whole rows, and what it takes to list them."""
 
     word: np.ndarray  # float32 (K,): 0 between words
+    sums: np.ndarray  # float32 (K,): scratch
     gamma: np.ndarray  # float32 (BATCH, K): at the prior between visits
     phi: np.ndarray  # float32 (BATCH, K): 0 between visits
     rows: np.ndarray  # int32 (BATCH,): 0, 1, ...
-    live: np.ndarray  # int64 (BATCH, ceil(K / 64)): topics that a row may have, see `active`
-    had: np.ndarray  # int64, the same: those that were listed when it was unpacked
+    words: np.ndarray  # float32 (BATCH, K): rows of lambda at hand
+    priors: np.ndarray  # float32 (BATCH,): their priors
+    word_ids: np.ndarray  # int32 (BATCH,): their words
     bits: np.ndarray  # int64 (1, ceil(K / 64))
     own: np.ndarray  # int32 (K + 16,): topics of the row at hand
-    tokens: np.ndarray  # float64 (documents,): of each document
+    values: np.ndarray  # float32 (K + 16,): what they have
     # float64 (3,): tokens that had no place in a visit, of gamma (by the rows' shares of them),
     # phi_doc and phi_word
     without_place: np.ndarray
 
 
-#: The fields of `Listed` that are shared arrays.
+#: The fields of `Listed` that are shared arrays; and those that change.
 SHARED = Listed._fields[:5]
+TRAVELLING = SHARED[1:]
 
 
-def make_window(alpha: np.ndarray, tokens: np.ndarray) -> Window:
+def make_window(alpha: np.ndarray) -> Window:
     """A window for rows of gamma with this prior, float32 (K,), and of the margins."""
     n_topics = len(alpha)
     width = -(-n_topics // 64)
@@ -81,21 +86,23 @@ def make_window(alpha: np.ndarray, tokens: np.ndarray) -> Window:
     gamma[:] = alpha
     return Window(
         word=np.zeros(n_topics, np.float32),
+        sums=np.zeros(n_topics, np.float32),
         gamma=gamma,
         phi=phi,
         rows=np.arange(BATCH, dtype=np.int32),
-        live=np.zeros((BATCH, width), np.int64),
-        had=np.zeros((BATCH, width), np.int64),
+        words=np.zeros((BATCH, n_topics), np.float32),
+        priors=np.zeros(BATCH, np.float32),
+        word_ids=np.zeros(BATCH, np.int32),
         bits=np.zeros((1, width), np.int64),
         own=np.zeros(padded(n_topics) + 16, np.int32),
-        tokens=tokens,
+        values=np.zeros(padded(n_topics) + 16, np.float32),
         without_place=np.zeros(3),
     )
 
 
 def window_bytes(n_topics: int) -> int:
     """Bytes of a window, nearly."""
-    return 4 * (2 * BATCH + 2) * padded(n_topics) + 16 * BATCH * -(-n_topics // 64)
+    return 4 * (3 * BATCH + 4) * padded(n_topics)
 
 
 def n_places(n_pairs: int, n_rows: int, per_pair: int, n_topics: int) -> int:
@@ -111,6 +118,15 @@ def n_word_places(pairs_per_word: np.ndarray, n_topics: int) -> int:
     )
 
 
+def lambda_places(pairs: np.ndarray, n_topics: int) -> np.ndarray:
+    """Places of each word's row of lambda, int64 (V,), by its pairs in the whole corpus.
+
+    >>> lambda_places(np.array([0, 1, 1000]), 500).tolist()
+    [32, 34, 500]
+    """
+    return np.minimum(LAMBDA_PLACES * pairs.astype(np.int64) + LAMBDA_SPARE, n_topics)
+
+
 def specs(
     name: str, n_rows: int, places: int, n_topics: int, writer: str, readers: str, text: str
 ) -> list[ArraySpec]:
@@ -119,8 +135,9 @@ def specs(
         "first": ((n_rows + 1,), np.int64, "where the places of each row begin"),
         "size": ((n_rows,), np.int32, "how many places of each row are taken"),
         "rest": ((n_rows,), np.float32, "what topics that are not listed have beyond the prior"),
-        "topics": ((places,), np.min_scalar_type(n_topics - 1), "the topics listed"),
-        "values": ((places,), np.float32, "their values"),
+        # One more: who looks whether a list goes on may look at what lies behind the last.
+        "topics": ((places + 1,), np.min_scalar_type(n_topics - 1), "the topics listed"),
+        "values": ((places + 1,), np.float32, "their values"),
     }
     return [
         ArraySpec(f"{name}_{part}", shape, dtype, writer, readers, f"{text}: {what}")
@@ -128,32 +145,74 @@ def specs(
     ]
 
 
-def of_arrays(name: str, arrays: Any, prior: np.ndarray, window: Window | None = None) -> Listed:
+def of_arrays(
+    name: str,
+    arrays: Any,
+    prior: np.ndarray,
+    window: Window | None = None,
+    tokens: np.ndarray | None = None,
+) -> Listed:
     """Rows by their shared arrays, and their prior, float32, shape (K,)."""
     parts = {part: arrays[f"{name}_{part}"] for part in SHARED}
-    return Listed(**parts, prior=prior, window=window)
+    tokens = np.zeros(0) if tokens is None else tokens
+    return Listed(**parts, prior=prior, tokens=tokens, window=window)
 
 
 class ListedRows(MadeRows):
     """The matrix that lists are, to be looked at; rows are made when they are asked for."""
 
-    def __init__(self, listed: Listed) -> None:
-        self._listed = listed
+    def __init__(self, listed: Listed, levels: np.ndarray | None = None) -> None:
+        self._listed, self._levels = listed, levels  # the latter: priors of the rows
         self.shape = len(listed.size), len(listed.prior)
 
     def make(self, first: int, last: int) -> np.ndarray:
         """See `arrays.MadeRows`."""
+        return self.take(np.arange(first, last))
+
+    def take(self, rows: np.ndarray) -> np.ndarray:
+        """See `arrays.MadeRows`."""
         listed = self._listed
-        made = np.empty((last - first, self.shape[1]), np.float32)
-        np.add(listed.prior, listed.rest[first:last, None], out=made)
-        size = listed.size[first:last]
-        row = np.repeat(np.arange(last - first), size)
-        # Place j of a row is so far behind the entries of the rows before it.
-        at = np.arange(len(row)) + np.repeat(
-            listed.first[first:last] - np.cumsum(size) + size, size
-        )
+        made = np.empty((len(rows), self.shape[1]), np.float32)
+        np.add(listed.prior, listed.rest[rows, None], out=made)
+        row, at = self._entries(rows)
         made[row, listed.topics[at]] = listed.values[at]
+        if self._levels is not None:
+            made += self._levels[rows, None]
         return made
+
+    def columns(self, first: int, last: int) -> np.ndarray:
+        """See `arrays.MadeRows`."""
+        listed, rows = self._listed, np.arange(len(self))
+        made = np.empty((len(rows), last - first), np.float32)
+        np.add(listed.prior[first:last], listed.rest[:, None], out=made)
+        row, at = self._entries(rows)
+        here = (listed.topics[at] >= first) & (listed.topics[at] < last)
+        row, at = row[here], at[here]
+        made[row, listed.topics[at].astype(np.int64) - first] = listed.values[at]
+        if self._levels is not None:
+            made += self._levels[:, None]
+        return made
+
+    def _entries(self, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """What is listed of some rows: whose it is, and where."""
+        size = self._listed.size[rows]
+        row = np.repeat(np.arange(len(rows)), size)
+        # Place j of a row is so far behind the entries of the rows before it.
+        begins = self._listed.first[rows] - np.cumsum(size) + size
+        return row, np.arange(len(row)) + np.repeat(begins, size)
+
+
+def words_of_arrays(shared: Any, tokens: np.ndarray | None = None) -> Listed:
+    """lambda without the priors, by the shared arrays; `tokens` of the words, to change it."""
+    return of_arrays("lambda", shared, np.zeros(len(shared["alpha"]), np.float32), None, tokens)
+
+
+def lambda_of(shared: Any) -> np.ndarray | ListedRows:
+    """lambda, to be looked at, however it is kept."""
+    if "lambda_" in shared:
+        whole: np.ndarray = shared["lambda_"]
+        return whole
+    return ListedRows(words_of_arrays(shared), shared["eta"].astype(np.float32))
 
 
 @kernel
@@ -220,6 +279,33 @@ def unpack_into(listed, i, row):
         row[unsigned(topics[at])] = values[at]
 
 
+def word_row_into(lambda_: Any, word: int, prior: Any, out: np.ndarray) -> None:
+    """Row of lambda into `out`, float32 (K,), in kernels; `Listed` lacks the prior."""
+    raise NotImplementedError("for kernels")
+
+
+@overload(word_row_into, inline="always")
+def _word_row_into(lambda_, word, prior, out):
+    if isinstance(lambda_, types.Array):
+
+        def of_array(lambda_, word, prior, out):
+            for k in range(out.shape[0]):
+                out[k] = lambda_[word, k]
+
+        return of_array
+
+    def of_lists(lambda_, word, prior, out):
+        level = prior + lambda_.rest[word]
+        for k in range(out.shape[0]):
+            out[k] = level
+        first = lambda_.first[word]
+        for j in range(lambda_.size[word]):
+            at = unsigned(first + j)
+            out[unsigned(lambda_.topics[at])] = prior + lambda_.values[at]
+
+    return of_lists
+
+
 def prefetch_row_of(matrix: Any, i: int) -> None:
     """Ask for row i, in kernels; lists come by themselves."""
     raise NotImplementedError("for kernels")
@@ -230,155 +316,3 @@ def _prefetch_row_of(matrix, i):
     if isinstance(matrix, types.Array):
         return lambda matrix, i: prefetch_row(matrix, i)
     return lambda matrix, i: None
-
-
-@kernel(inline="always")
-def _count(bits):
-    n = 0
-    for w in range(bits.shape[1]):
-        n += popcount(bits[0, w])
-    return n
-
-
-@kernel
-def choose_topics(listed, i, row, bits, own):
-    """Choose the topics of a row that get a place, by a look at all of them.
-
-    Parameters
-    ----------
-    listed : Listed
-    i : int
-        The row's number. What is listed of it gives a first guess of the limit.
-    row : float32 array, shape (K,)
-    bits : int64 array, shape (1, ceil(K / 64))
-        Scratch.
-    own : int32 array, shape (K + 16,)
-        Written: the topics, ascending.
-
-    Returns
-    -------
-    tuple
-        How many they are; what all topics have beyond the prior, or -1 where those chosen have all.
-    """
-    prior, places = listed.prior, listed.first[i + 1] - listed.first[i]
-    above_into(row, prior, np.float32(0.0), bits[0])
-    n, total = _count(bits), np.float32(-1.0)
-    if n > places:
-        total = np.float32(0.0)
-        for k in range(row.shape[0]):
-            total += row[k] - prior[k]
-        # A row's largest value is not below what it has beyond the prior.
-        least, high = LEAST_SHARE * total, largest_of(row, 0, row.shape[0])
-        low, middle = least, max(_least_listed(listed, i), least)
-        for look in range(LOOKS):
-            above_into(row, prior, middle, bits[0])
-            n = _count(bits)
-            if n > places:
-                low = middle
-            elif n >= max(np.int64(NEARLY * places), 1) or middle == least:
-                break
-            else:
-                high = middle
-            middle = np.float32(np.sqrt(np.float64(low) * np.float64(high)))
-            if look == 0 and n <= places:
-                middle = least  # most often there are places for all that are worth one
-        if n > places:
-            above_into(row, prior, high, bits[0])
-            n = _count(bits)
-        if n == 0:  # the largest are all the same, and no limit tells them apart: the first of them
-            above_into(row, prior, low, bits[0])
-    end = 0
-    for w in range(bits.shape[1]):
-        left = bits[0, w]
-        while left != 0 and end < places:
-            own[unsigned(end)] = 64 * w + lowest(left)
-            left &= left - 1
-            end += 1
-    return end, total
-
-
-@kernel(inline="always")
-def _least_listed(listed, i):
-    """The least that a listed topic of a row has beyond the prior; 0 where none is."""
-    least = np.float32(np.inf)
-    first = listed.first[i]
-    for j in range(listed.size[i]):
-        at = unsigned(first + j)
-        least = min(least, listed.values[at] - listed.prior[unsigned(listed.topics[at])])
-    return least if listed.size[i] > 0 else np.float32(0.0)
-
-
-@kernel
-def choose_among(row, prior, places, own, n):
-    """The same among n topics, outside of which the row is at the prior; `own` has them first."""
-    m = 0
-    total = largest = np.float32(0.0)
-    for j in range(n):
-        k = unsigned(own[unsigned(j)])
-        value = row[k] - prior[k]
-        if value > 0.0:
-            own[unsigned(m)] = k
-            m += 1
-            total += value
-            largest = max(largest, value)
-    if m <= places:
-        return m, np.float32(-1.0)
-    low, high = min(LEAST_SHARE * total, np.float32(0.5) * largest), largest
-    found = _above(row, prior, low, own, m)
-    if found > places:
-        for _ in range(LOOKS):
-            middle = np.float32(np.sqrt(np.float64(low) * np.float64(high)))
-            found = _above(row, prior, middle, own, m)
-            if found > places:
-                low = middle
-                continue
-            high = middle
-            if found >= max(np.int64(NEARLY * places), 1):
-                break
-        # Where the largest are all the same no limit tells them apart: the first of them.
-        low = high if _above(row, prior, high, own, m) > 0 else low
-    n = 0
-    for j in range(m):
-        k = unsigned(own[unsigned(j)])
-        if row[k] - prior[k] > low and n < places:
-            own[unsigned(n)] = k
-            n += 1
-    return n, total
-
-
-@kernel(inline="always")
-def _above(row, prior, limit, own, n):
-    found = 0
-    for j in range(n):
-        k = unsigned(own[unsigned(j)])
-        found += row[k] - prior[k] > limit
-    return found
-
-
-@kernel(inline="always")
-def put_row(listed, i, row, own, n, total, spread):
-    """List n topics of a row; what has no place goes to them in proportion, or (`spread`) evenly
-    to the others. Returns how much that is.
-    """
-    topics, values, prior = listed.topics, listed.values, listed.prior
-    n_topics = row.shape[0]
-    rest, scale, outside = np.float32(0.0), np.float32(1.0), np.float32(0.0)
-    if total >= 0.0:
-        inside = np.float32(0.0)
-        for j in range(n):
-            k = unsigned(own[unsigned(j)])
-            inside += row[k] - prior[k]
-        outside = max(total - inside, np.float32(0.0))
-        if inside > 0.0 and (inside > total or n == n_topics or not spread):
-            scale = total / inside
-        else:
-            rest = outside / np.float32(n_topics - n)
-    first = listed.first[i]
-    for j in range(n):
-        k, at = unsigned(own[unsigned(j)]), unsigned(first + j)
-        value = row[k]
-        if scale != 1.0:
-            value = prior[k] + (value - prior[k]) * scale
-        topics[at], values[at] = k, value
-    listed.size[i], listed.rest[i] = n, rest
-    return outside

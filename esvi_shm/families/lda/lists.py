@@ -14,43 +14,15 @@ from numba.extending import register_jitable
 from esvi_shm.compile import kernel
 from esvi_shm.families.lda.cut import Sizes
 from esvi_shm.families.lda.exclusion import NONE
-from esvi_shm.families.lda.listed import n_rows_of, row_of
-from esvi_shm.families.lda.listed_words import take
+from esvi_shm.families.lda.listed import ROUNDING, n_rows_of, row_of, word_row_into
+from esvi_shm.families.lda.listed_words import own_topics, peek_at_word
 from esvi_shm.families.lda.noise import add_noise
+from esvi_shm.families.lda.thresholds import EDGE_CUT, document_cut, scattered
 from esvi_shm.families.lda.update import factors_into
 from esvi_shm.shared.table import ArraySpec
-from esvi_shm.sparse import (
-    CHUNK,
-    SLOT,
-    above_into,
-    bits_into,
-    popcount,
-    prefetch_value,
-)
+from esvi_shm.sparse import CHUNK, SLOT, above_into, popcount
 from esvi_shm.vector import LANES, aligned, padded, unsigned
 
-DOCUMENT_CUT = np.float32(1e-3)
-#: More tokens than this are a topic in a document of any length: in a long one E(gamma) would else
-#: be too much to leave out, and all its pairs would be updated over all topics in every pass.
-TOKENS_CUT = np.float32(0.02)
-WORD_CUT = np.float32(1e-5)
-#: What is no more above its prior is rounding.
-ROUNDING = np.float32(4e-6)
-#: A word is in all topics where the factor of one that it has no tokens in is above this share of
-#: its factors' sum: with a large eta.
-EDGE_CUT = np.float32(1e-6)
-#: A pair leaves out topics that are below the tolerance each, where together they are at most this
-#: many times the tolerance: the document of a word of 2,000 topics else has a millionth of a token
-#: in each, and its list is as long (NIPS, 8192 topics: 2,000 topics a document, and no more than 6
-#: with a hundredth of a token).
-SCATTERED = 10.0
-#: Under cvb0 a topic without tokens still has the factor alpha, and a document has a little of
-#: every topic: a fifth of its tokens lie in topics of less than half a token (AP, 256 topics, 50
-#: passes), and what the fit ends with is as good without them (`bench/RESULTS.md`).
-CVB0_DOCUMENT_CUT, CVB0_TOKENS_CUT = np.float32(0.1), np.float32(0.2)
-CVB0_WORD_CUT, CVB0_WORD_TOKENS_CUT = np.float32(0.1), np.float32(0.02)
-#: A pair that is updated over more topics, and its tolerance under cvb0: see `placing`.
-CVB0_PLACED = np.float32(0.1)
 #: Documents by which it is judged how many topics one lives in, at most.
 SAMPLE_DOCUMENTS = 8192
 
@@ -69,6 +41,7 @@ class Lists(NamedTuple):
     )  # float32 (words,): its factor E(eta) where it has no tokens, without 1 / E(pi)
     all_factors: np.ndarray  # float32 (1,): sum of 1 / E(pi), relative, over all topics
     live: np.ndarray  # int64 (documents, W): topics that a document may live in
+    gained: np.ndarray  # int64 (1, W): topics that come to a document, 0 between documents
     own: np.ndarray  # int32 (2, n + 16): those of the document at hand, and of the next
     listed: np.ndarray  # int32 (2, n + 16): topics that a word may live in, and the next
     x: np.ndarray  # float32 (n + 16,): parameters in the order of a list
@@ -102,40 +75,6 @@ def bits_width(n: int) -> int:
     return -(-n // 64)
 
 
-@register_jitable
-def least_concentrated(tolerance: float) -> float:
-    """The share of a pair that topics above the tolerance must have, for the others to be left."""
-    return max(1.0 - SCATTERED * tolerance, 0.5)
-
-
-@register_jitable
-def scattered(tolerance: float) -> float:
-    """How many times the tolerance topics that are below it may have together."""
-    return max(1.0, min(SCATTERED, 0.5 / tolerance))
-
-
-@register_jitable
-def document_cut(largest, cvb0):
-    """Tokens from which on a topic is one of a document's, by its largest topic."""
-    if cvb0:
-        return min(largest * CVB0_DOCUMENT_CUT, CVB0_TOKENS_CUT)
-    return min(largest * DOCUMENT_CUT, TOKENS_CUT)
-
-
-@register_jitable
-def word_cut(largest, cvb0):
-    """Tokens from which on a topic is one of a word's, by its largest topic."""
-    if cvb0:
-        return min(largest * CVB0_WORD_CUT, CVB0_WORD_TOKENS_CUT)
-    return largest * WORD_CUT
-
-
-@register_jitable
-def placing(tolerance, cvb0):
-    """The tolerance by which a pair that is updated over more topics leaves some out again."""
-    return CVB0_PLACED if cvb0 else tolerance
-
-
 def word_bytes(n_topics: int, leaves_out: bool) -> int:
     """Bytes of lists for each word of a block, at most: what is not used is not touched."""
     return n_topics * (16 if leaves_out else 12) + 12 * bits_width(n_topics) + 16
@@ -146,16 +85,20 @@ def document_bytes(n_topics: int) -> int:
     return 8 * bits_width(n_topics)
 
 
-def specs(sizes: Sizes, n_topics: int) -> list[ArraySpec]:
-    """The shared arrays of active sets."""
+def specs(sizes: Sizes, n_topics: int, has_lists: bool) -> list[ArraySpec]:
+    """The shared arrays of active sets; where words have lists, these say where they live."""
     V, B = sizes.n_words, sizes.n_blocks
     owner, everyone = "the owner of the row's block", "the owner; everyone while no block is out"
     worker, home = "worker p its row, at the end of a visit", "home, at the end"
-    return [
+    live = [
         ArraySpec(
             "live_topics", (V, bits_width(n_topics)), np.int64, owner, everyone,
             "a bit for each topic, by row: not set where lambda_ is at its prior",
         ),
+        ArraySpec("knows_live", (B,), np.bool_, owner, everyone, "whether live_topics holds"),
+    ]  # fmt: skip
+    return [
+        *([] if has_lists else live),
         ArraySpec(
             "cvb0_left_out", (sizes.n_workers, B), np.float64, worker, home,
             "tokens outside of the active sets in the last visit by cvb0, at most",
@@ -164,7 +107,6 @@ def specs(sizes: Sizes, n_topics: int) -> list[ArraySpec]:
             "active_visits", (sizes.n_workers,), np.int64, worker, home,
             "how many of the worker's visits were over active sets; 0 where that was given up",
         ),
-        ArraySpec("knows_live", (B,), np.bool_, owner, everyone, "whether live_topics holds"),
     ]  # fmt: skip
 
 
@@ -174,7 +116,7 @@ def make_lists(most_words: int, n_documents: int, n_topics: int, leaves_out: boo
     own_share = n_topics if leaves_out else 0
     return Lists(
         rows=aligned(2 * n_topics * most_words),
-        topics=np.zeros(n_topics * most_words, np.int32),
+        topics=np.zeros(n_topics * most_words + 1, np.int32),
         first=np.zeros(most_words + 1, np.int64),
         masks=np.zeros(width * most_words, np.int64),
         starts=np.zeros(width * most_words, np.int32),
@@ -182,6 +124,7 @@ def make_lists(most_words: int, n_documents: int, n_topics: int, leaves_out: boo
         edge=np.zeros(most_words, np.float32),
         all_factors=np.zeros(1, np.float32),
         live=np.zeros((n_documents, width), np.int64),
+        gained=np.zeros((1, width), np.int64),
         own=np.zeros((2, n), np.int32),
         listed=np.zeros((2, n), np.int32),
         x=aligned(n),
@@ -273,7 +216,7 @@ def list_words(shard, block, lambda_, phi_word, rule, topic_factor, live, lists,
     masks, starts, inverse = lists.masks, lists.starts, lists.inverse
     excluding, cvb0 = rule.leave_out != NONE, rule.cvb0
     first, last = shard.block_word_ptr[block], shard.block_word_ptr[block + 1]
-    n_topics, width = lambda_.shape[1], live.shape[1]
+    n_topics, width = pi_own.shape[0], live.shape[1]
     x, factors, eta = lists.x, lists.factors, rule.eta
     all_factors, share = np.float32(0.0), np.float32(1.0 / scattered(rule.tolerance))
     for k in range(n_topics):
@@ -282,46 +225,16 @@ def list_words(shard, block, lambda_, phi_word, rule, topic_factor, live, lists,
     at = 0
     n_next = 0
     if first < last:
-        n_next = bits_into(live, word_row[first], lists.listed[0])
+        n_next = peek_at_word(lambda_, word_row[first], live, lists.listed[0])
     for i in range(last - first):
-        word, listed = word_row[first + i], lists.listed[i % 2]
-        n_live = n_next
+        word, n_live = word_row[first + i], n_next
         if first + i + 1 < last:
-            following, ahead = word_row[first + i + 1], lists.listed[(i + 1) % 2]
-            n_next = bits_into(live, following, ahead)
-            for n in range(n_next):
-                prefetch_value(lambda_, following, ahead[unsigned(n)])
-        prior = eta[word]
-        largest, least = np.float32(0.0), np.float32(np.inf)
-        for n in range(n_live):
-            j, here = unsigned(n), unsigned(at + n)
-            k = listed[j]
-            value = lambda_[word, unsigned(k)]
-            x[j], topics[here] = value, k
-            largest, least = max(largest, value - prior), min(least, value - prior)
-        rounding = prior * ROUNDING
-        cut = max(word_cut(largest, cvb0), rounding)
-        own = width * i
-        for w in range(width):
-            masks[own + w] = live[word, w]
+            n_next = peek_at_word(lambda_, word_row[first + i + 1], live, lists.listed[(i + 1) % 2])
+        prior, own = eta[word], width * i
         lists.first[i] = at
-        n = n_live if least >= cut and least > rounding else 0
-        for j in range(n, n_live):
-            k, value = listed[j], x[j]
-            if value - prior >= cut and value - prior > rounding:
-                x[n] = value
-                topics[at + n] = k
-                n += 1
-                continue
-            bit = np.int64(1) << np.int64(k & 63)
-            masks[own + (k >> 6)] &= ~bit
-            taken = take(phi_word, first + i, k)
-            if taken > 0.0:
-                value = max(value - taken, prior)
-                lambda_[word, k] = value
-                pi_own[k] -= taken
-            if value - prior <= rounding:
-                live[word, k >> 6] &= ~bit
+        n = own_topics(
+            lambda_, phi_word, live, word, (i, first + i), n_live, prior, cvb0, lists, at, pi_own
+        )
         edge = mass = peak = np.float32(0.0)
         if n > 0:
             x[n] = prior
@@ -335,7 +248,7 @@ def list_words(shard, block, lambda_, phi_word, rule, topic_factor, live, lists,
             for k in range(n_topics):
                 masks[own + (k >> 6)] |= np.int64(1) << np.int64(k & 63)
                 topics[at + k] = k
-                x[k] = lambda_[word, k]
+            word_row_into(lambda_, word, prior, x[:n_topics])
             x[n] = prior
             edge = _word_factors(x, n, n_topics, rule, word, factors)
             mass, peak = _place_factors(n, at, topics, factors, topic_factor, rows)

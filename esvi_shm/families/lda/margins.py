@@ -31,7 +31,7 @@ from esvi_shm.families.lda.exclusion import (
     weigh_4,
 )
 from esvi_shm.families.lda.few import BATCH, document_factors_of
-from esvi_shm.families.lda.listed import prefetch_row_of, row_of
+from esvi_shm.families.lda.listed import prefetch_row_of, row_of, word_row_into
 from esvi_shm.families.lda.listed_words import settle_word
 from esvi_shm.families.lda.starts.random import random_phi_into
 from esvi_shm.families.lda.update import (
@@ -254,17 +254,10 @@ def sweep_rows(
                     log_pairs = True
                     extra[:] = 0.0
                 i = pair_word[j] - first_word
-                phi_by_logs_into(
-                    gamma_row,
-                    lambda_[word_row[first_word + i]],
-                    scratch.log_topic,
-                    given,
-                    rule,
-                    pair_phi,
-                )
-                if excluding:
-                    word_lambda = lambda_[word_row[first_word + i]]
-                    leave_out_of(pair_phi, gamma_row, word_lambda, np.float64(amount))
+                _phi_by_logs_into(
+                    gamma_row, lambda_, word_row[first_word + i], scratch.log_topic, given, rule,
+                    amount, scratch.old[:n_topics], pair_phi,
+                )  # fmt: skip
                 count = np.float64(pair_count[j])
                 for k in range(n_topics):
                     extra[k] += count * pair_phi[k]
@@ -297,6 +290,15 @@ def sweep_rows(
 
 
 @kernel
+def _phi_by_logs_into(gamma_row, lambda_, word, log_topic, given, rule, amount, word_lambda, phi):
+    """`update.phi_by_logs_into`, and what the rule leaves out; `word_lambda` is scratch, (K,)."""
+    word_row_into(lambda_, word, np.float32(0.0) if given else rule.eta[word], word_lambda)
+    phi_by_logs_into(gamma_row, word_lambda, log_topic, given, rule, phi)
+    if rule.leave_out != NONE:
+        leave_out_of(phi, gamma_row, word_lambda, np.float64(amount))
+
+
+@kernel
 def settle_words(shard, block, lambda_, phi, rule, frozen, want_entropy, scratch, pi_own):
     """Turn the words' sums into phi_word, and put the change into lambda and pi.
 
@@ -313,7 +315,7 @@ def settle_words(shard, block, lambda_, phi, rule, frozen, want_entropy, scratch
     rows, length = scratch.rows, scratch.theta.shape[0]
     spill, spilled = scratch.spill, scratch.spilled
     phi_word = phi[1]
-    n_topics = lambda_.shape[1]
+    n_topics = spill.shape[1]
     made = scratch.old[:n_topics]
     first = block_word_ptr[block]
     bound = 0.0
@@ -337,9 +339,9 @@ def settle_words(shard, block, lambda_, phi, rule, frozen, want_entropy, scratch
         word = word_row[first + i]
         if first + i + 2 < block_word_ptr[block + 1]:
             prefetch_row_of(phi_word, first + i + 2)
-            prefetch_row(lambda_, word_row[first + i + 2])
+            prefetch_row_of(lambda_, word_row[first + i + 2])
         settle_word(
-            phi_word, first + i, rows, at, length, relax, lambda_[word], eta[word], frozen, moved,
+            phi_word, first + i, lambda_, word, eta[word], rows, at, length, relax, frozen, moved,
             made,
         )  # fmt: skip
         if i % FLUSH_WORDS == FLUSH_WORDS - 1 and not frozen:

@@ -37,7 +37,7 @@ from esvi_shm.compile import kernel
 from esvi_shm.config import LEAST_PRIOR, MOST_PRIOR, FitConfig
 from esvi_shm.errors import ParameterError
 from esvi_shm.families.contract import Arrays, Judge
-from esvi_shm.families.lda.listed import n_rows_of, row_of
+from esvi_shm.families.lda.listed import lambda_of, n_rows_of, row_of, word_row_into
 from esvi_shm.families.lda.totals import everywhere, sum_up, whole_rows
 from esvi_shm.special import digamma, log_gamma
 
@@ -103,18 +103,20 @@ def sum_documents_into(gamma, held, trial, sums):
     sums[n_topics + LNB] = lnb
 
 
-@kernel
-def add_topics(lambda_, first, last, held, trial, sums):
+@kernel(allocates=True)
+def add_topics(lambda_, first, last, n_topics, held, trial, sums):
     """Add word rows first..last-1 to the sums over words under the prior `trial` of every word.
 
     ``sums += [sum (digamma(trial + m) - digamma(trial)), sum (lnG(trial + m) - lnG(trial))]``
     with m = lambda - held, held: float32 (V,). The terms of the topics' sums are `measure_eta`'s.
     """
     digamma_trial, log_gamma_trial = digamma(trial), log_gamma(trial)
+    made = np.empty(n_topics, np.float32)
     for v in range(first, last):
         change, lnb = 0.0, 0.0
-        for k in range(lambda_.shape[1]):
-            m = np.float64(lambda_[v, k]) - np.float64(held[v])
+        word_row_into(lambda_, v, held[v], made)
+        for k in range(n_topics):
+            m = np.float64(made[k]) - np.float64(held[v])
             if m > 0.0:
                 change += digamma(trial + m) - digamma_trial
                 lnb += log_gamma(trial + m) - log_gamma_trial
@@ -244,7 +246,7 @@ def ask(
     """
     found = np.zeros(1)
     if whole is not None:
-        topics = whole["lambda_"]
+        topics = np.asarray(lambda_of(whole))
         tried = topics + np.float32(more) if more else topics
         found[0] = -judge(tried, word_ids, alpha, roughly=True)
     yield found

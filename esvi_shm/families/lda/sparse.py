@@ -1,11 +1,13 @@
-"""Storage `sparse`: as `margins`, with gamma, phi_doc and phi_word as lists of topics.
+"""Storage `sparse`: as `margins`, with gamma, lambda, phi_doc and phi_word as lists of topics.
 
-Only lambda and the scratch of a visit grow with the number of topics then, so thousands of topics
-fit where whole rows would not. The updates are those of `margins` and `active`, on a window of
-whole rows: rows of a block are unpacked, updated and listed again, a few at a time. A row that has
-no more topics than places (`listed`) has the same iterates as with `margins`. What has no place
-goes evenly to all topics that are not listed: so every token stays one. lambda is the sum of the
-words' margins; gamma that of the documents' after an evaluation, before it what was kept of it.
+Only the scratch of a visit grows with the number of topics then, so thousands of topics fit where
+whole rows would not. The updates are those of `margins` and `active`. Passes of all topics work on
+a window of whole rows: rows of a block are unpacked, updated and listed again, a few at a time.
+Over active sets lists are changed as they are, which takes no time for topics that are not there. A
+row that has no more topics than places (`listed`) has the same iterates as with `margins`. What has
+no place goes evenly to all topics that are not listed: so every token stays one. gamma and lambda
+are the sums of the margins after an evaluation, before it what was kept of them.
+
 Passes of all topics are those in which topics still form, by cvb0 and tempered: there a document
 has a little of very many, and to give that to its largest ones instead, or to leave it out, hardens
 it before its time and ends at a lower bound (`bench/RESULTS.md`). Over active sets next to nothing
@@ -21,54 +23,80 @@ import numpy as np
 
 from esvi_shm.compile import kernel
 from esvi_shm.families.contract import Arrays
-from esvi_shm.families.lda import active, margins
-from esvi_shm.families.lda.desk import prepare
+from esvi_shm.families.lda import margins
+from esvi_shm.families.lda.desk import prepare_words
 from esvi_shm.families.lda.few import BATCH
 from esvi_shm.families.lda.listed import (
     DOCUMENT_PLACES,
     ROW_PLACES,
     SPARE,
     Listed,
-    choose_among,
-    choose_topics,
     lay_out,
     make_window,
-    mark,
     of_arrays,
-    put_row,
     unpack_into,
+    word_row_into,
 )
-from esvi_shm.families.lda.lists import ROUNDING, list_words
+from esvi_shm.families.lda.listing import choose_topics, made_good, put_row
 from esvi_shm.families.lda.starts.random import random_phi_into
-from esvi_shm.families.lda.update import FLUSH_ROWS, entropy, flush_moved, topic_factors_into
-from esvi_shm.sparse import bits_into
+from esvi_shm.families.lda.update import FLUSH_ROWS, entropy, topic_factors_into
 from esvi_shm.vector import unsigned
 
 #: What the storage keeps of phi; see `margins.ARRAYS`.
 ARRAYS = tuple((name, what, "listed", text) for name, what, _, text in margins.ARRAYS)
 
-#: What a document's topics have more or less than its tokens may be rounding up to this share.
-TOKENS_ROUNDING = np.float32(1e-4)
-
 add_words = margins.add_words
 
 
 def attach(
-    shards: Sequence[Arrays], alpha: np.ndarray, tokens: np.ndarray
+    shards: Sequence[Arrays], alpha: np.ndarray, tokens: Sequence[np.ndarray]
 ) -> list[tuple[Listed, ...]]:
     """gamma, phi_doc and phi_word of all shards, as the kernels of one worker take them.
 
-    `tokens` are those of its documents, float64, shape (D_p,).
+    `tokens` are those of each shard's documents, float64, shape (D_p,).
     """
-    window, none = make_window(alpha, tokens), np.zeros_like(alpha)
+    window, none = make_window(alpha), np.zeros_like(alpha)
     return [
         (
-            of_arrays("gamma", arrays, alpha.copy(), window),
+            of_arrays("gamma", arrays, alpha.copy(), window, of_documents),
             of_arrays("phi_doc", arrays, none, window),
             of_arrays("phi_word", arrays, none, window),
         )
-        for arrays in shards
+        for arrays, of_documents in zip(shards, tokens, strict=True)
     ]
+
+
+@kernel(allocates=True)
+def prepare(desk, block, given):
+    """As `desk.prepare`, window by window."""
+    lambda_, rule, scratch, window = desk.lambda_, desk.rule, desk.scratch, desk.gamma.window
+    pi_others, pi_rows = desk.pi
+    word_row, length = desk.shard.word_row, scratch.factor.shape[0]
+    first, last = desk.shard.block_word_ptr[block], desk.shard.block_word_ptr[block + 1]
+    if not given:
+        own = pi_rows[desk.worker]
+        topic_factors_into(pi_others, own, desk.worker, rule, scratch.log_topic, scratch.factor)
+    for at in range(first, last, BATCH):
+        n = min(BATCH, last - at)
+        _open_words(word_row, at, n, lambda_, rule, given, window)
+        here = at - first
+        prepare_words(
+            window.words, window.rows, 0, n, given, rule, window.priors, window.word_ids,
+            scratch.rows[2 * length * here :], scratch.inverse[length * here :], scratch,
+        )  # fmt: skip
+
+
+@kernel
+def _open_words(word_row, at, n, lambda_, rule, given, window):
+    """Make the rows of n words from `at` on in the window.
+
+    Not where the window is one of a desk's: where something is inlined numba takes what is stored
+    in arrays of a `holder` for dead, and leaves it out.
+    """
+    for j in range(n):
+        word = word_row[at + j]
+        window.priors[j], window.word_ids[j] = rule.eta[word], rule.word_ids[word]
+        word_row_into(lambda_, word, np.float32(0.0) if given else rule.eta[word], window.words[j])
 
 
 @kernel
@@ -102,24 +130,7 @@ def _close(shard, at, n, gamma, phi):
         for k in range(n_topics):
             phi_row[k] = 0.0
         outside = _list_document(d, gamma, window, gamma_row, True)
-        window.without_place[0] += outside * _share_of(shard, r, window.tokens[d])
-
-
-@kernel(inline="always")
-def _tokens_of(gamma, d, row, n, total):
-    """What a document's n topics and the others are to have together, see `put_row`.
-
-    Not what the row has: what was kept of gamma may be less than what was taken from it.
-    """
-    window = gamma.window
-    tokens = np.float32(window.tokens[d])
-    if total >= 0.0:
-        return tokens
-    has = np.float32(0.0)
-    for j in range(n):
-        k = unsigned(window.own[unsigned(j)])
-        has += row[k] - gamma.prior[k]
-    return tokens if abs(has - tokens) > TOKENS_ROUNDING * tokens else total
+        window.without_place[0] += outside * _share_of(shard, r, gamma.tokens[d])
 
 
 @kernel(inline="always")
@@ -135,7 +146,8 @@ def _share_of(shard, r, tokens):
 def _list_document(d, gamma, window, row, spread):
     """List a document's row of the window, which is at the prior then; what had no place."""
     n, total = choose_topics(gamma, d, row, window.bits, window.own)
-    total = _tokens_of(gamma, d, row, n, total)
+    tokens = np.float32(gamma.tokens[d])
+    total = made_good(gamma.prior, row, gamma.window.own, n, total, tokens)
     outside = put_row(gamma, d, row, window.own, n, total, spread)
     for k in range(row.shape[0]):
         row[k] = gamma.prior[k]
@@ -181,122 +193,6 @@ def _sweep(shard, block, gamma, lambda_, phi, rule, given, want_words, want_entr
 
 
 @kernel
-def _open_active(shard, at, n, gamma, phi):
-    """As `_open`, noting which topics the rows may have."""
-    phi_doc, window = phi[0], gamma.window
-    for j in range(n):
-        d, live = shard.row_doc[at + j], window.live[j]
-        unpack_into(gamma, d, window.gamma[j])
-        unpack_into(phi_doc, at + j, window.phi[j])
-        live[:] = 0
-        if gamma.rest[d] > 0.0 or phi_doc.rest[at + j] > 0.0:
-            for k in range(window.gamma.shape[1]):
-                live[k >> 6] |= np.int64(1) << np.int64(k & 63)
-        else:
-            mark(gamma, d, live)
-            mark(phi_doc, at + j, live)
-        for w in range(live.shape[0]):
-            window.had[j, w] = live[w]
-
-
-@kernel
-def _close_active(shard, at, n, gamma, phi):
-    """As `_close`, by a look at the topics that the rows had or may have."""
-    phi_doc, window = phi[0], gamma.window
-    own, had = window.own, window.had
-    for j in range(n):
-        r, d = at + j, shard.row_doc[at + j]
-        gamma_row, phi_row = window.gamma[j], window.phi[j]
-        for w in range(had.shape[1]):
-            had[j, w] |= window.live[j, w]
-        n_had = bits_into(had, j, own)
-        places = phi_doc.first[r + 1] - phi_doc.first[r]
-        n_own, total = choose_among(phi_row, phi_doc.prior, places, own, n_had)
-        window.without_place[1] += put_row(phi_doc, r, phi_row, own, n_own, total, False)
-        n_had = bits_into(had, j, own)
-        if total >= 0.0:
-            for i in range(n_had):
-                k = unsigned(own[unsigned(i)])
-                gamma_row[k] -= phi_row[k]
-                phi_row[k] = 0.0
-            unpack_into(phi_doc, r, phi_row)
-            for i in range(n_had):
-                k = unsigned(own[unsigned(i)])
-                gamma_row[k] = max(gamma_row[k] + phi_row[k], gamma.prior[k] + phi_row[k])
-        places = gamma.first[d + 1] - gamma.first[d]
-        n_own, total = choose_among(gamma_row, gamma.prior, places, own, n_had)
-        total = _tokens_of(gamma, d, gamma_row, n_own, total)
-        outside = put_row(gamma, d, gamma_row, own, n_own, total, False)
-        if outside > 0.0:
-            window.without_place[0] += outside * _share_of(shard, r, window.tokens[d])
-        n_had = bits_into(had, j, own)
-        for i in range(n_had):
-            k = unsigned(own[unsigned(i)])
-            gamma_row[k] = gamma.prior[k]
-            phi_row[k] = 0.0
-
-
-@kernel(allocates=True)
-def visit_active(desk, block, want_entropy, live, lists):
-    """One visit of a block to a shard, over the active sets; see `active.visit`."""
-    shard, gamma, lambda_, phi = desk.shard, desk.gamma, desk.lambda_, desk.phi
-    worker, rule, scratch = desk.worker, desk.rule, desk.scratch
-    pi_others, pi_rows = desk.pi
-    topic_factors_into(pi_others, pi_rows[worker], worker, rule, scratch.log_topic, scratch.factor)
-    _drop_rests(shard, block, lambda_, phi[1], rule.eta, live, scratch.total, pi_rows[worker])
-    list_words(shard, block, lambda_, phi[1], rule, scratch.factor, live, lists, pi_rows[worker])
-    bound = _sweep_active(shard, block, gamma, lambda_, phi, rule, want_entropy, scratch, lists)
-    return bound + active.settle(
-        shard, block, lambda_, phi[1], rule.eta, want_entropy, live, lists, scratch,
-        pi_rows[worker],
-    )  # fmt: skip
-
-
-@kernel
-def _drop_rests(shard, block, lambda_, phi_word, eta, live, moved, pi_own):
-    """Take back what words have in topics that are not listed: the visit places all tokens anew."""
-    bits = phi_word.window.bits
-    moved[:] = 0.0
-    for i in range(shard.block_word_ptr[block], shard.block_word_ptr[block + 1]):
-        rest = phi_word.rest[i]
-        if rest <= 0.0:
-            continue
-        phi_word.rest[i] = 0.0
-        bits[:] = 0
-        mark(phi_word, i, bits[0])
-        word, prior = shard.word_row[i], eta[shard.word_row[i]]
-        for k in range(lambda_.shape[1]):
-            bit = np.int64(1) << np.int64(k & 63)
-            if bits[0, k >> 6] & bit == 0:
-                lambda_[word, k] = max(lambda_[word, k] - rest, prior)
-                moved[k] -= rest
-                if lambda_[word, k] - prior <= prior * ROUNDING:
-                    live[word, k >> 6] &= ~bit
-        flush_moved(moved, pi_own)
-
-
-@kernel
-def _sweep_active(shard, block, gamma, lambda_, phi, rule, want_entropy, scratch, lists):
-    """As that of `active`, window by window."""
-    window = gamma.window
-    first_row, last_row = shard.block_row_ptr[block], shard.block_row_ptr[block + 1]
-    active.begin(shard, block, scratch, lists)
-    window.without_place[:] = 0.0
-    bound = 0.0
-    for at in range(first_row, last_row, BATCH):
-        if at > first_row and (at - first_row) % FLUSH_ROWS == 0:
-            active.flush_words(shard, block, at, scratch, lists)
-        n = min(BATCH, last_row - at)
-        _open_active(shard, at, n, gamma, phi)
-        bound += active.sweep_rows(
-            shard, block, at, at + n, window.gamma, window.rows, window.phi, at, window.live,
-            lambda_, rule, want_entropy, scratch, lists,
-        )  # fmt: skip
-        _close_active(shard, at, n, gamma, phi)
-    return bound
-
-
-@kernel
 def lay_out_rows(shard, gamma, phi_doc, phi_word):
     """Where the places of all rows begin."""
     row_doc, row_ptr, pair_word = shard.row_doc, shard.row_ptr, shard.pair_word
@@ -306,8 +202,8 @@ def lay_out_rows(shard, gamma, phi_doc, phi_word):
         pairs = row_ptr[r + 1] - row_ptr[r]
         phi_doc.first[r + 1] = pairs
         gamma.first[row_doc[r] + 1] += pairs
-    lay_out(phi_doc.first, ROW_PLACES, n_topics, phi_doc.values.shape[0])
-    lay_out(gamma.first, DOCUMENT_PLACES, n_topics, gamma.values.shape[0])
+    lay_out(phi_doc.first, ROW_PLACES, n_topics, phi_doc.values.shape[0] - 1)
+    lay_out(gamma.first, DOCUMENT_PLACES, n_topics, gamma.values.shape[0] - 1)
     first = phi_word.first
     first[:] = 0
     for j in range(pair_word.shape[0]):

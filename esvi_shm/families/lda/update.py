@@ -219,15 +219,18 @@ def topic_factors_into(pi_others, pi_own, worker, rule, log_topic, factor):
 
 
 @kernel
-def word_factors_into(lambda_, word_row, first, last, topic_factor, rule, few, rows):
+def word_factors_into(
+    lambda_, word_row, first, last, topic_factor, rule, eta, word_ids, few, rows
+):  # fmt: skip
     """beta_vk = E(lambda_vk) / E(pi_k) of words first..last-1, relative.
 
-    With the rule's noise, if any. (Pairs in the log domain go without: see `update`.)
+    With the rule's noise, if any. (Pairs in the log domain go without: see `update`.) `eta` and
+    `word_ids` are by row of `lambda_`.
     """
     length = topic_factor.shape[0]
     cvb0, power, noise = rule.cvb0, rule.power, rule.noise
     if not cvb0:
-        word_factors_of(lambda_, word_row, first, last, rule.eta, power, topic_factor, few, rows)
+        word_factors_of(lambda_, word_row, first, last, eta, power, topic_factor, few, rows)
     for i in range(last - first if cvb0 else 0):
         at = 2 * length * i
         if first + i + 2 < last:
@@ -238,7 +241,7 @@ def word_factors_into(lambda_, word_row, first, last, topic_factor, rule, few, r
             row[k] *= topic_factor[k]
     for i in range(last - first if noise > 0.0 else 0):
         row = rows[2 * length * i : 2 * length * i + length]
-        word = rule.word_ids[word_row[first + i]]
+        word = word_ids[word_row[first + i]]
         add_noise(row, lambda_.shape[1], noise, rule.noise_key, word)
 
 

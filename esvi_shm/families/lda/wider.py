@@ -8,7 +8,7 @@ import numpy as np
 
 from esvi_shm.compile import kernel
 from esvi_shm.families.lda.exclusion import NONE, amount_of, leave_out_of, scale_of
-from esvi_shm.families.lda.lists import least_concentrated, placing
+from esvi_shm.families.lda.thresholds import least_concentrated, placing
 from esvi_shm.families.lda.update import entropy, factors_into, phi_by_logs_into
 from esvi_shm.special import log
 

@@ -3,7 +3,7 @@
 import copy
 import importlib
 from collections.abc import Iterable, Iterator, Sequence
-from itertools import product
+from itertools import pairwise, product
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
@@ -15,6 +15,8 @@ from esvi_shm.families.lda import (
     active,
     bound,
     exclusion,
+    listed,
+    listing,
     lists,
     margins,
     priors,
@@ -24,7 +26,8 @@ from esvi_shm.families.lda import (
 )
 from esvi_shm.families.lda.cut import word_rows
 from esvi_shm.families.lda.desk import set_rule, sit_down
-from esvi_shm.families.lda.few import set_prior
+from esvi_shm.families.lda.few import BATCH, set_prior
+from esvi_shm.families.lda.listed import ROUNDING
 from esvi_shm.families.lda.noise import visit_key
 from esvi_shm.families.lda.starts import _documents
 from esvi_shm.families.lda.switch import Switch
@@ -62,12 +65,15 @@ class Worker:
         self.phis: list[tuple[Any, ...]]
         if self.storage is sparse:
             alpha = shared["alpha"].astype(np.float32)
-            held = sparse.attach(shards, alpha, self.document_tokens)
+            bounds = pairwise(corpus["document_bounds"].tolist())
+            tokens = [corpus["document_tokens"][first:last] for first, last in bounds]
+            held = sparse.attach(shards, alpha, tokens)
+            self.lambda_: Any = listed.words_of_arrays(shared, corpus["word_tokens"])
             self.gamma, self.phis = held[worker][0], [tuple(phi) for _, *phi in held]
             sparse.lay_out_rows(self.shards[worker], *held[worker])
         else:
             names = [name for name, *_ in self.storage.ARRAYS]
-            self.gamma = shards[worker]["gamma"]
+            self.gamma, self.lambda_ = shards[worker]["gamma"], shared["lambda_"]
             self.phis = [tuple(arrays[name] for name in names) for arrays in shards]
         self.shard, self.phi = self.shards[worker], self.phis[worker]
         self.most_words = int(np.diff(self.shard.block_word_ptr).max(initial=0))
@@ -86,9 +92,9 @@ class Worker:
         # By pass; a block may be a pass ahead of another.
         self._of_pass: dict[int, dict[str, Any]] = {}
         self._in_force: dict[str, Any] | None = None
-        rule, lambda_ = self._rule_of_now(), shared["lambda_"]
+        rule = self._rule_of_now()
         self.desk = sit_down(
-            self.shard, self.gamma, lambda_, self.phi, pi, worker, rule, self.scratch
+            self.shard, self.gamma, self.lambda_, self.phi, pi, worker, rule, self.scratch
         )
         self.rule = rule
         self._set_prior()
@@ -171,21 +177,24 @@ class Worker:
                 self.most_words, 0 if is_sparse else n_documents, n_topics,
                 self.model.schedule.leaves_out,
             )  # fmt: skip
-        rule, live, lambda_ = self.rule, self.shared["live_topics"], self.shared["lambda_"]
-        if not self.knows_live and not is_sparse:
-            priors = rule.alpha + rule.alpha * lists.ROUNDING
-            lists.find_live_documents(self.gamma, priors, self.lists.live)
-            self.knows_live = True
-        if not self.words_live[block]:
-            first, last = self._block_rows(block)
-            lists.find_live_words(first, last, lambda_, rule.eta, live)
-            self.words_live[block] = True
+        rule, live = self.rule, self.lists.gained
+        if not is_sparse:
+            live = self.shared["live_topics"]
+            if not self.knows_live:
+                priors = rule.alpha + rule.alpha * ROUNDING
+                lists.find_live_documents(self.gamma, priors, self.lists.live)
+                self.knows_live = True
+            if not self.words_live[block]:
+                first, last = self._block_rows(block)
+                lists.find_live_words(first, last, self.lambda_, rule.eta, live)
+                self.words_live[block] = True
         value = left_out = 0.0
         counts = np.zeros_like(self.lists.counts)
-        visit = sparse.visit_active if is_sparse else active.visit
         self._begin_counting(block)
         for cell in self.cells(block):
-            value += visit(self.desk, cell, want_entropy, live, self.lists)
+            if is_sparse:
+                self.gamma.window.without_place[:] = 0.0
+            value += active.visit(self.desk, cell, want_entropy, live, self.lists)
             self._count_without_place(block)
             left_out += self.lists.left_out[0]
             counts += self.lists.counts
@@ -262,20 +271,32 @@ class Worker:
         sums[:] = 0.0
         trial = float(self.shared["trial_eta"][0])
         for first, last in self.counted_rows():
-            priors.add_topics(self.shared["lambda_"], first, last, self.rule.eta, trial, sums)
+            n_topics, eta = self.model.config.n_topics, self.rule.eta
+            priors.add_topics(self.lambda_, first, last, n_topics, eta, trial, sums)
 
     def _corpus_topics(self) -> None:
         tokens = self.corpus["word_tokens"]
-        for first, last in self.own_rows():
+        n_tokens, seed = float(tokens.sum()), int(self.shared["start_seed"][0])
+        for rows, topics in self._rows_to_write():
             _documents.corpus_topics_into(
-                self.shared["lambda_"],
-                first,
-                last,
-                tokens,
-                float(tokens.sum()),
-                self.corpus["word_ids"],
-                int(self.shared["start_seed"][0]),
+                topics, rows.start, rows.stop, tokens, n_tokens, self.corpus["word_ids"], seed
             )
+
+    def _rows_to_write(self) -> Iterator[tuple[slice, np.ndarray]]:
+        """The rows of lambda that this worker writes on command; lists are made, and listed."""
+        for first, last in self.own_rows():
+            if not self.model.has_lists:
+                yield slice(first, last), self.lambda_[first:last]
+                continue
+            for at in range(first, last, BATCH):
+                rows = slice(at, min(at + BATCH, last))
+                made = listed.ListedRows(self.lambda_)[rows]
+                yield rows, made
+                self._list(rows, made)
+
+    def _list(self, rows: slice, made: np.ndarray) -> None:
+        window, numbers = self.gamma.window, np.arange(rows.start, rows.stop)
+        listing.list_rows(self.lambda_, numbers, made, window.bits, window.own)
 
     def _unfold(self) -> None:
         self._take_priors()
@@ -350,12 +371,20 @@ class Worker:
 
     def _clear_words(self) -> None:
         for first, last in self.own_rows():
-            self.shared["lambda_"][first:last] = self.shared["eta"][first:last, None]
+            if self.storage is sparse:
+                self.lambda_.size[first:last], self.lambda_.rest[first:last] = 0, 0.0
+            else:
+                self.lambda_[first:last] = self.shared["eta"][first:last, None]
 
     def _add_words(self) -> None:
         for block in self.own_blocks:
             for rows, sums in self._sums_of_words(block, range(len(self.shards))):
-                self.shared["lambda_"][rows] += sums
+                if self.storage is sparse:
+                    made = listed.ListedRows(self.lambda_)[rows]
+                    made += sums
+                    self._list(rows, made)
+                else:
+                    self.lambda_[rows] += sums
 
     def _sums_of_words(
         self, block: int, workers: Iterable[int]
@@ -378,24 +407,23 @@ class Worker:
 
     def _bound_pairs(self) -> None:
         digamma_pi = bound.digamma_rows(self.shared["pi"], self.rule.eta_total)
-        parts, lambda_ = self.shared["bound_parts"][self.worker], self.shared["lambda_"]
+        parts, eta = self.shared["bound_parts"][self.worker], self.rule.eta
         for block in self.words_here:
             self.scratch.beat[0] += 1
             for cell in self.cells(block):
                 parts[bound.PAIRS] += bound.pairs_part(
-                    self.shard, cell, self.gamma, lambda_, digamma_pi
+                    self.shard, cell, self.gamma, self.lambda_, eta, digamma_pi
                 )
 
     def _bound_own(self) -> None:
         digamma_pi = bound.digamma_rows(self.shared["pi"], self.rule.eta_total)
-        lambda_ = self.shared["lambda_"]
         parts = np.zeros(bound.N_PARTS)
         parts[[bound.DOCUMENTS_LNB, bound.DOCUMENTS_GAP, bound.DOCUMENTS_NLOGN]] = (
             bound.documents_part(self.gamma, self.document_tokens, self.shared["alpha"])
         )
         for first, last in self.counted_rows():
             parts[[bound.WORDS_LNB, bound.WORDS_GAP, bound.WORDS_NLOGN]] += bound.words_part(
-                lambda_, first, last, self.shared["eta"], digamma_pi
+                self.lambda_, first, last, self.shared["eta"], digamma_pi
             )
         self.shared["bound_parts"][self.worker] = parts
 

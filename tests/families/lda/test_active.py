@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from scipy.special import digamma
 
 from esvi_shm.config import FitConfig
-from esvi_shm.families.lda import exclusion, lists
+from esvi_shm.families.lda import exclusion, listed, thresholds
 from esvi_shm.families.lda.schedule import Schedule
 from esvi_shm.families.lda.update import FLUSH_ROWS
 from tests.families.lda.play import assert_sums_hold, bound_noise, cases, look, play
@@ -35,7 +35,7 @@ def cuts(largest, cvb0):
 def placed(phi, topics, tolerance):
     """phi of a pair over more topics, without those that are negligible."""
     above = phi >= tolerance
-    enough = phi[above].sum() >= max(1 - lists.SCATTERED * tolerance, 0.5)
+    enough = phi[above].sum() >= max(1 - thresholds.SCATTERED * tolerance, 0.5)
     phi = np.where(above if enough else phi >= tolerance / topics.sum(), phi, 0.0)
     return phi / phi.sum()
 
@@ -69,13 +69,13 @@ def visit_naively(fit, counts, block, tolerance):
     lives, beta, edge = {}, {}, {}
     for v, prior in zip(words, eta, strict=True):
         above = lambda_[v] - prior
-        lives[v] = (above >= cuts(above.max(), rule.cvb0)[1]) & (above > lists.ROUNDING * prior)
+        lives[v] = (above >= cuts(above.max(), rule.cvb0)[1]) & (above > listed.ROUNDING * prior)
         left = np.where(lives[v], 0.0, phi_word[0, v])
         lambda_[v] -= left
         phi_word[0, v] -= left
         *row, edge[v] = factors_of(np.append(lambda_[v], prior), rule)
         beta[v] = np.array(row) * inverse_pi
-        most = np.inf if rule.cvb0 else lists.EDGE_CUT * beta[v][lives[v]].sum()
+        most = np.inf if rule.cvb0 else thresholds.EDGE_CUT * beta[v][lives[v]].sum()
         if lives[v].all() or not lives[v].any() or edge[v] > most:
             lives[v], edge[v] = np.ones_like(lives[v]), 0.0
     start, entropy, outside = lambda_.copy(), 0.0, 0.0

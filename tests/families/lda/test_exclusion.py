@@ -184,7 +184,8 @@ def test_pairs_in_the_log_domain_leave_themselves_out_too(storage):
     options = {"alpha": 1e-6, "eta": 1e-6, "storage": storage, "inference": "cvb0", "power": 1.0}
     fit = play(counts, n_topics=2, temper_passes=0, leave_out="pair", **options)
     put(fit, counts, phi)
-    fit.shared["lambda_"][:] = np.maximum(fit.lambda_, 1e-6)[fit.corpus_arrays["word_ids"]]
+    if storage != "sparse":  # whose lists are above the prior
+        fit.shared["lambda_"][:] = np.maximum(fit.lambda_, 1e-6)[fit.corpus_arrays["word_ids"]]
     scratch = fit.workers[0].scratch
     scratch.pair_phi[:] = 0
     assert_visit_is_right(fit, counts, 0, 0)

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from esvi_shm.config import FitConfig
 from esvi_shm.corpus.corpus import Corpus
 from esvi_shm.errors import ParameterError
-from esvi_shm.families.lda import Model, listed
+from esvi_shm.families.lda import Model, listed, listing
 from esvi_shm.families.lda.cut import Cut
 from tests.families.lda.play import assert_sums_hold, bound_noise, cases, look, play, priors_of
 from tests.naive import simulate
@@ -23,11 +23,20 @@ def lists_of(n_rows: int, places: int, prior: np.ndarray) -> listed.Listed:
         first,
         np.zeros(n_rows, np.int32),
         np.zeros(n_rows, np.float32),
-        np.zeros(first[-1], np.uint16),
-        np.zeros(first[-1], np.float32),
+        np.zeros(first[-1] + 1, np.uint16),
+        np.zeros(first[-1] + 1, np.float32),
         prior,
+        np.zeros(n_rows),
         None,
     )
+
+
+def put_row(lists: listed.Listed, i: int, row: np.ndarray, rest: float = 0.0) -> None:
+    """List what of a row is above the prior and the rest."""
+    topics = np.flatnonzero(row > lists.prior + np.float32(rest))
+    places = slice(lists.first[i], lists.first[i] + len(topics))
+    lists.topics[places], lists.values[places] = topics, row[topics]
+    lists.size[i], lists.rest[i] = len(topics), rest
 
 
 def as_chosen(row, prior, places, spread=False, among=False):
@@ -35,11 +44,11 @@ def as_chosen(row, prior, places, spread=False, among=False):
     lists, own = lists_of(1, places, prior), np.zeros(len(row) + 16, np.int32)
     if among:
         own[: len(row)] = np.arange(len(row))
-        n, total = listed.choose_among(row, prior, places, own, len(row))
+        n, total = listing.choose_among(row, prior, places, own, len(row))
     else:
         bits = np.zeros((1, -(-len(row) // 64)), np.int64)
-        n, total = listed.choose_topics(lists, 0, row, bits, own)
-    moved = listed.put_row(lists, 0, row, own, n, total, spread)
+        n, total = listing.choose_topics(lists, 0, row, bits, own)
+    moved = listing.put_row(lists, 0, row, own, n, total, spread)
     return listed.ListedRows(lists)[0], own[:n], moved
 
 
@@ -75,6 +84,85 @@ def test_a_row_keeps_its_sum_and_its_largest_topics(case, places, spread, among)
         assert others <= 1.001e-5 * above.sum(dtype=float) or near > places * 7 // 8
 
 
+@st.composite
+def changes(draw):
+    """A row of sums, one of a margin that is a part of it, and what the latter becomes.
+
+    (sums, old, new, prior, rests, places): most often the margin has the same topics before and
+    after, as in most visits, or it gains and loses some.
+    """
+    n_topics = draw(st.integers(1, 150))
+    random = np.random.default_rng(draw(st.integers(0, 2**32 - 1)))
+    prior = np.zeros(n_topics, np.float32)
+    if draw(st.booleans()):
+        prior = random.uniform(0.01, 1, n_topics).astype(np.float32)
+    rest, more = (draw(st.sampled_from([0.0, 0.0, 0.25])) for _ in range(2))
+    old = np.where(random.random(n_topics) < draw(st.floats(0, 1)), random.integers(1, 9), 0.0)
+    others = np.where(random.random(n_topics) < draw(st.floats(0, 1)), random.integers(1, 9), 0.0)
+    stays = random.random(n_topics) < draw(st.sampled_from([1.0, 0.9, 0.0]))
+    new = np.where(stays, old > 0, random.random(n_topics) < 0.3) * random.integers(1, 9, n_topics)
+    old = np.maximum(old, rest)
+    rows = (prior + old + others + more).astype(np.float32), old.astype(np.float32)
+    return *rows, new.astype(np.float32), prior, (more, rest)
+
+
+@settings(max_examples=500)
+@given(case=changes(), zeros=st.booleans(), spread=st.booleans())
+def test_a_row_of_sums_follows_its_margin(case, zeros, spread):
+    sums, old, new, prior, (more, rest) = case
+    n_topics = len(prior)
+    shares = lists_of(3, n_topics, np.zeros(n_topics, np.float32))
+    shares = shares._replace(window=listed.make_window(prior))
+    totals = lists_of(3, n_topics, prior)
+    put_row(shares, 1, old, rest)
+    put_row(totals, 1, sums, more + rest)
+    # A topic that a visit has asked for may have come to nothing.
+    topics = np.flatnonzero((new > 0) | (zeros & (old > rest))).astype(np.int32)
+    behind = np.concatenate([topics, np.zeros(1, np.int32)])
+    values = np.concatenate([new[topics], np.ones(1, np.float32)])
+    whole = np.maximum(sums.astype(float) - old + new, prior + new)
+    totals.tokens[1] = (whole - prior).sum()
+    outside = listing.change_row(
+        totals, 1, shares, 1, behind, 0, values, len(topics), np.float32(0), spread
+    )
+    assert outside == pytest.approx((0.0, 0.0), abs=1e-6)
+    made = listed.ListedRows(shares)[1]
+    np.testing.assert_array_equal(made, new)
+    np.testing.assert_allclose(listed.ListedRows(totals)[1], whole, rtol=1e-5, atol=1e-5)
+    for lists in (shares, totals):
+        assert lists.size.tolist()[::2] == [0, 0]  # the rows beside it
+        chosen = lists.topics[lists.first[1] : lists.first[1] + lists.size[1]].astype(int)
+        assert (np.diff(chosen) > 0).all()
+        assert (listed.ListedRows(lists)[1][chosen] > lists.prior[chosen]).all()
+    assert (shares.window.word == 0).all()
+
+
+@settings(max_examples=200)
+@given(case=changes(), places=st.integers(1, 150), spread=st.booleans())
+def test_a_row_of_sums_without_room_keeps_its_tokens(case, places, spread):
+    """Even where it had already lost topics of which its margin has some."""
+    sums, old, new, prior, _ = case
+    n_topics = len(prior)
+    shares = lists_of(2, n_topics, np.zeros(n_topics, np.float32))
+    shares = shares._replace(window=listed.make_window(prior))
+    totals = lists_of(2, min(places, n_topics), prior)
+    put_row(shares, 0, old)
+    made, own = sums.copy(), np.zeros(n_topics + 16, np.int32)
+    bits = np.zeros((1, -(-n_topics // 64)), np.int64)
+    n, total = listing.choose_topics(totals, 0, made, bits, own)
+    listing.put_row(totals, 0, made, own, n, total, False)
+    whole = (sums - prior).sum(dtype=float) - old.sum(dtype=float) + new.sum(dtype=float)
+    totals.tokens[0] = whole
+    topics = np.append(np.flatnonzero(new), 0).astype(np.int32)
+    listing.change_row(
+        totals, 0, shares, 0, topics, 0, new[topics], len(topics) - 1, np.float32(0), spread
+    )
+    after = (listed.ListedRows(totals)[0] - prior).sum(dtype=float)
+    assert totals.size[0] <= places
+    if totals.size[0] > 0:
+        assert after == pytest.approx(whole, rel=1e-3, abs=1e-3)
+
+
 def test_what_has_no_place_goes_in_proportion_or_evenly_to_the_others():
     row = np.array([4, 2, 1, 1, 0.5, 0.5], np.float32)
     prior = np.zeros(6, np.float32)
@@ -95,7 +183,7 @@ def test_where_all_topics_are_listed_they_have_all_tokens():
     row, prior = np.array([3, 2, 1], np.float32), np.ones(3, np.float32)
     for total in (2.7, 3.3):  # more or less than they have
         lists = lists_of(1, 3, prior)
-        listed.put_row(lists, 0, row, np.arange(3, dtype=np.int32), 3, np.float32(total), True)
+        listing.put_row(lists, 0, row, np.arange(3, dtype=np.int32), 3, np.float32(total), True)
         assert lists.rest[0] == 0
         assert (listed.ListedRows(lists)[0] - 1).sum() == pytest.approx(total, rel=1e-6)
 

@@ -60,18 +60,25 @@ def check_words(config: FitConfig, corpus: Corpus) -> None:
         _check_seed_words(config, corpus)
 
 
+def topics_of(config: FitConfig) -> list[int]:
+    """The topics that are given."""
+    if config.start_from is not None:
+        return list(range(config.start_from.lambda_.shape[1]))
+    return [k for k, words in enumerate(config.seed_words) if words]
+
+
 def topics_into(
     topics: np.ndarray,
     row_of_word: np.ndarray,
     config: FitConfig,
     corpus: AnyCorpus,
     eta: np.ndarray,
-) -> list[int]:
+) -> None:
     """Write the given topics.
 
     Parameters
     ----------
-    topics : float32 array, shape (V, K)
+    topics : float32 array, shape (n, K)
         Half the corpus's distribution in each topic; the columns of given topics are finished.
     row_of_word : int array, shape (V,)
         -1: of a word whose row is not to be written.
@@ -79,22 +86,14 @@ def topics_into(
     corpus : Corpus or HeldCorpus
     eta : float64 array, shape (V,)
         By word.
-
-    Returns
-    -------
-    list of int
-        The topics that were given.
     """
     if config.start_from is not None:
-        return _model_topics_into(topics, row_of_word, config, corpus, eta)
-    if not config.seed_words:
-        return []
-    assert corpus.vocabulary is not None  # see `check_words`
-    numbers = _seed_numbers(config, corpus.vocabulary)
-    for k, words in numbers.items():
-        rows = row_of_word[words]
-        topics[rows[rows >= 0], k] += 0.5 / len(words)
-    return list(numbers)
+        _model_topics_into(topics, row_of_word, config, corpus, eta)
+    elif config.seed_words:
+        assert corpus.vocabulary is not None  # see `check_words`
+        for k, words in _seed_numbers(config, corpus.vocabulary).items():
+            rows = row_of_word[words]
+            topics[rows[rows >= 0], k] += 0.5 / len(words)
 
 
 def _model_topics_into(
@@ -103,7 +102,7 @@ def _model_topics_into(
     config: FitConfig,
     corpus: AnyCorpus,
     eta: np.ndarray,
-) -> list[int]:
+) -> None:
     assert config.start_from is not None
     lambda_ = config.start_from.lambda_
     n_given = lambda_.shape[1]
@@ -129,7 +128,6 @@ def _model_topics_into(
             expected_rows(rows, pi, n_given == config.n_topics)
         here = row_of_word[words] >= 0
         topics[row_of_word[words][here], :n_given] = rows[here]
-    return list(range(n_given))
 
 
 def _numbers_in_model(config: FitConfig, corpus: AnyCorpus) -> np.ndarray:

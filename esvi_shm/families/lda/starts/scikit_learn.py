@@ -1,6 +1,6 @@
 """Start `scikit-learn`: E(lambda) / E(pi) with lambda drawn from Gamma(100, 1/100)."""
 
-from collections.abc import Generator
+from collections.abc import Generator, Iterator
 
 import numpy as np
 
@@ -9,6 +9,7 @@ from esvi_shm.config import FitConfig
 from esvi_shm.corpus.held import AnyCorpus
 from esvi_shm.families.contract import Arrays
 from esvi_shm.families.lda.cut import row_of_word
+from esvi_shm.families.lda.starts import _topics
 from esvi_shm.families.lda.totals import FOLD_SWEEPS, fold_in
 from esvi_shm.special import digamma
 
@@ -18,36 +19,43 @@ def start(
 ) -> Generator[str, bool, None]:
     """See `starts`."""
     random = np.random.default_rng([config.seed, 0x5EED])
-    expected_topics_into(shared["lambda_"], row_of_word(arrays), random)
+    for rows, topics in expected_topics(row_of_word(arrays), config.n_topics, random):
+        _topics.write(shared, rows, topics)
     yield from fold_in("unfold", FOLD_SWEEPS)
 
 
-def expected_topics_into(
-    topics: np.ndarray, row_of_word: np.ndarray, random: np.random.Generator
-) -> None:
+def expected_topics(
+    row_of_word: np.ndarray, n_topics: int, random: np.random.Generator
+) -> Iterator[tuple[np.ndarray, np.ndarray]]:
     """E(lambda) / E(pi) with lambda drawn from Gamma(100, 1/100): where scikit-learn begins.
 
-    Drawn in the order of the word ids, so that the number of blocks makes no difference.
+    Drawn in the order of the word ids, so that the number of blocks makes no difference; and twice,
+    so that no more than some rows are held.
 
     Parameters
     ----------
-    topics : float32 array, shape (V, K)
-        Written.
     row_of_word : int array, shape (V,)
-        -1: of a word whose row is not to be written.
+        -1: of a word whose row is not asked for.
+    n_topics : int
     random : numpy.random.Generator
+
+    Yields
+    ------
+    tuple of arrays
+        Rows, and their topics: float32, shape (n, K).
     """
-    pi = np.zeros(topics.shape[1])
-    for first in range(0, len(row_of_word), 4096):
-        rows = row_of_word[first : first + 4096]
-        drawn = random.gamma(100.0, 0.01, (len(rows), topics.shape[1]))
-        topics[rows[rows >= 0]] = drawn[rows >= 0]
-        pi += drawn.sum(axis=0)
-    for first in range(0, len(row_of_word), 4096):
-        rows = row_of_word[first : first + 4096]
-        expected = topics[rows[rows >= 0]]
-        expected_rows(expected, pi, False)
-        topics[rows[rows >= 0]] = expected
+    pi, state = np.zeros(n_topics), random.bit_generator.state
+    for is_last in (False, True):
+        random.bit_generator.state = state
+        for first in range(0, len(row_of_word), 4096):
+            rows = row_of_word[first : first + 4096]
+            drawn = random.gamma(100.0, 0.01, (len(rows), n_topics))
+            if not is_last:
+                pi += drawn.sum(axis=0)
+                continue
+            expected = drawn[rows >= 0].astype(np.float32)
+            expected_rows(expected, pi, False)
+            yield rows[rows >= 0], expected
 
 
 @kernel
