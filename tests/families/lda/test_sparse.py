@@ -1,19 +1,27 @@
-"""Storage `sparse`: gamma and the margins as lists of topics."""
+"""Storage `sparse`: gamma, lambda and the margins as lists of topics."""
+
+import pickle
 
 import numpy as np
 import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
+from scipy.sparse import csr_matrix
 
+import esvi_shm
 from esvi_shm.config import FitConfig
 from esvi_shm.corpus.corpus import Corpus
 from esvi_shm.errors import ParameterError
+from esvi_shm.estimators import LDA
 from esvi_shm.families.lda import Model, listed, listing
 from esvi_shm.families.lda.cut import Cut
+from esvi_shm.model import FittedModel
+from esvi_shm.parameters import Parameters
 from tests.families.lda.play import assert_sums_hold, bound_noise, cases, look, play, priors_of
 from tests.naive import simulate
 
 COUNTS, _ = simulate(60, 80, 6, 40, seed=3)
+CORPUS = Corpus.from_sparse(csr_matrix(COUNTS), [f"w{v}" for v in range(COUNTS.shape[1])])
 
 
 def lists_of(n_rows: int, places: int, prior: np.ndarray) -> listed.Listed:
@@ -205,6 +213,15 @@ def test_rows_are_looked_at_as_those_of_a_matrix():
     np.testing.assert_array_equal(rows[1:4], matrix[1:4])
     for i in (0, 3, -1):
         np.testing.assert_array_equal(rows[i], matrix[i])
+    some = np.array([4, 0, 4, 2])
+    np.testing.assert_array_equal(rows[some], matrix[some])
+    np.testing.assert_array_equal(rows.columns(30, 70), matrix[:, 30:])
+    np.testing.assert_allclose(rows.sum(axis=0, dtype=np.float64), matrix.sum(axis=0), rtol=1e-6)
+    assert rows.min(initial=9.0) == matrix.min() and rows.min(initial=-1.0) == -1.0
+    levels = random.random(5).astype(np.float32)
+    above = listed.ListedRows(lists, levels)
+    np.testing.assert_array_equal(above[some], matrix[some] + levels[some, None])
+    np.testing.assert_array_equal(above.columns(0, 7), matrix[:, :7] + levels[:, None])
     assert rows[3:1].shape == (0, 70)
     with pytest.raises(IndexError):
         rows[5]
@@ -349,3 +366,40 @@ def test_priors_that_are_learned_are_those_of_all_windows():
         np.testing.assert_allclose(fits[0].shared[name], fits[1].shared[name], rtol=1e-5)
         assert not (fits[0].shared[name] == 0.1).all()
     assert fits[0].bound() == pytest.approx(fits[1].bound(), abs=bound_noise(COUNTS))
+
+
+def test_what_is_shared_does_not_grow_with_the_topics():
+    """Where a word has few pairs, and but for what there is one of for each topic."""
+    sizes = []
+    for n_topics in (600, 6000):
+        config = FitConfig(n_topics=n_topics, storage="sparse", n_workers=1, n_blocks=1)
+        model = Model(config, Cut(CORPUS, config).sizes)
+        specs = [*model.shared_specs(), *model.shard_specs(0)]
+        of_topics = [s for s in specs if s.shape[-1:] in ((n_topics,), (n_topics + 2,))]
+        assert not [s.name for s in of_topics if len(s.shape) > 1 and s.shape[0] > 1]
+        sizes.append(sum(s.n_bytes for s in specs) - sum(s.n_bytes for s in of_topics))
+    assert sizes[1] < 1.01 * sizes[0]
+
+
+def test_a_fit_of_lists_is_the_model_of_its_rows(tmp_path):
+    """Whatever is asked of lambda, as of the same rows as an array, and when it was saved."""
+    lda = LDA(
+        40, storage="sparse", inference="vb", n_passes=6, n_workers=2, n_blocks=2, dense_passes=3,
+        doc_topic_prior=0.1, topic_word_prior=0.1,
+    ).fit(CORPUS)  # fmt: skip
+    model = lda.model_
+    held = model.parameters
+    assert isinstance(held.lambda_rows, listed.ListedRows)
+    whole = Parameters(
+        np.asarray(held.lambda_rows), held.word_ids, held.gamma_parts, held.alpha, held.eta
+    )
+    other = FittedModel(whole, model.words, model.history, model.summary)
+    model.save(str(tmp_path / "model"))
+    copied = pickle.loads(pickle.dumps(model))
+    for one in (other, esvi_shm.load(str(tmp_path / "model")), copied):
+        np.testing.assert_array_equal(one.lambda_, model.lambda_)
+        assert one.topics(8) == model.topics(8)
+        np.testing.assert_allclose(one.transform(CORPUS), model.transform(CORPUS), rtol=1e-5)
+        asked = model.words[:3], [1, 7]
+        found, expected = (m.topic_word_interval(*asked) for m in (one, model))
+        np.testing.assert_array_equal(found, expected)
