@@ -41,10 +41,11 @@ def _prefetch(builder: Any, base: Any, at: Any) -> None:
     """
     function = cgutils.get_or_insert_function(
         builder.module,
-        ir.FunctionType(ir.VoidType(), [base.type, INT32, INT32, INT32]),
+        ir.FunctionType(ir.VoidType(), [cgutils.voidptr_t, INT32, INT32, INT32]),
         "llvm.prefetch.p0",
     )
-    builder.call(function, [builder.gep(base, [at]), INT32(0), INT32(3), INT32(1)])
+    place = builder.bitcast(builder.gep(base, [at]), cgutils.voidptr_t)
+    builder.call(function, [place, INT32(0), INT32(3), INT32(1)])
 
 
 @intrinsic
@@ -58,6 +59,17 @@ def prefetch_value(typingctx, matrix, row, column):
         return context.get_dummy_value()
 
     return types.void(matrix, types.int64, types.int64), codegen
+
+
+@intrinsic
+def prefetch_at(typingctx, array, place):
+    """Ask for the line of one number of an array of one dimension."""
+
+    def codegen(context, builder, signature, args):
+        _prefetch(builder, data_of(context, builder, signature.args[0], args[0]), args[1])
+        return context.get_dummy_value()
+
+    return types.void(array, types.int64), codegen
 
 
 @intrinsic

@@ -455,11 +455,11 @@ def _emit_prefetch(builder: Any, data: Any, first: Any, n: Any) -> None:
     """Ask for the lines of n float32 from `first` on."""
     function = cgutils.get_or_insert_function(
         builder.module,
-        ir.FunctionType(ir.VoidType(), [data.type, INT32, INT32, INT32]),
+        ir.FunctionType(ir.VoidType(), [cgutils.voidptr_t, INT32, INT32, INT32]),
         "llvm.prefetch.p0",
     )
     with cgutils.for_range_slice(builder, INT64(0), n, INT64(16), INT64) as (k, _):
-        place = builder.gep(data, [builder.add(first, k)])
+        place = builder.bitcast(builder.gep(data, [builder.add(first, k)]), cgutils.voidptr_t)
         # To be written; to be kept in all caches; data.
         builder.call(function, [place, INT32(1), INT32(3), INT32(1)])
 

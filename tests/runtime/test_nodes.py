@@ -36,7 +36,8 @@ def sums_hold(learned, counts=COUNTS, alpha=0.3, eta=0.3):
     near = {"rtol": 1e-4, "atol": 1e-3}
     np.testing.assert_allclose(gamma.sum(axis=1), counts.sum(axis=1) + alpha, **near)
     words = counts.sum(axis=0)[learned.word_ids]
-    np.testing.assert_allclose(learned.lambda_rows.sum(axis=1), words + eta, **near)
+    rows = np.asarray(learned.lambda_rows)
+    np.testing.assert_allclose(rows.sum(axis=1), words + eta, **near)
     np.testing.assert_allclose(
         gamma.sum(axis=0) - len(gamma) * learned.alpha,
         learned.lambda_rows.sum(axis=0) - learned.eta.sum(),

@@ -25,6 +25,7 @@ from esvi_shm.arrays import MadeRows
 from esvi_shm.compile import kernel
 from esvi_shm.families.lda.few import BATCH
 from esvi_shm.shared.table import ArraySpec
+from esvi_shm.sparse import prefetch_at
 from esvi_shm.vector import aligned, padded, prefetch_row, unsigned
 
 #: Places of a row for each of its pairs, of phi_doc and of gamma, and how many more there are. A
@@ -233,6 +234,16 @@ def mark(listed, i, bits):
     for j in range(listed.size[i]):
         k = np.int64(listed.topics[unsigned(first + j)])
         bits[unsigned(k >> 6)] |= np.int64(1) << (k & 63)
+
+
+@kernel(inline="always")
+def prefetch_list(listed, i):
+    """Ask for the lines of what a row lists."""
+    first, size = listed.first[i], listed.size[i]
+    for j in range(0, size, 16):
+        prefetch_at(listed.values, first + j)
+    for j in range(0, size, 32):
+        prefetch_at(listed.topics, first + j)
 
 
 def row_of(matrix: Any, i: int, out: np.ndarray) -> np.ndarray:

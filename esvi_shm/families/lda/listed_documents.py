@@ -9,11 +9,11 @@ import numpy as np
 from numba import types
 from numba.extending import overload
 
-from esvi_shm.families.lda.listed import ROUNDING, unpack_into
+from esvi_shm.families.lda.listed import ROUNDING, prefetch_list, unpack_into
 from esvi_shm.families.lda.listing import change_row
 from esvi_shm.families.lda.thresholds import document_cut
 from esvi_shm.sparse import bits_into, prefetch_value
-from esvi_shm.vector import prefetch_lines, unsigned
+from esvi_shm.vector import unsigned
 
 
 def peek_at_document(gamma: Any, phi_doc: Any, live: Any, d: int, r: int, ahead: Any) -> int:
@@ -36,8 +36,8 @@ def _peek_at_document(gamma, phi_doc, live, d, r, ahead):
         return of_arrays
 
     def of_lists(gamma, phi_doc, live, d, r, ahead):
-        prefetch_lines(gamma.values, gamma.first[d], 16)
-        prefetch_lines(phi_doc.values, phi_doc.first[r], 16)
+        prefetch_list(gamma, d)
+        prefetch_list(phi_doc, r)
         return np.int64(gamma.size[d])
 
     return of_lists

@@ -12,7 +12,7 @@ from numba import types
 from numba.extending import overload
 
 from esvi_shm.compile import kernel
-from esvi_shm.families.lda.listed import ROUNDING, unpack_into, word_row_into
+from esvi_shm.families.lda.listed import ROUNDING, prefetch_list, unpack_into, word_row_into
 from esvi_shm.families.lda.listing import change_row, choose_topics, put_row
 from esvi_shm.families.lda.thresholds import word_cut
 from esvi_shm.sparse import bits_into, prefetch_value
@@ -104,6 +104,7 @@ def _peek_at_word(lambda_, word, live, ahead):
         return of_array
 
     def of_lists(lambda_, word, live, ahead):
+        prefetch_list(lambda_, word)
         return np.int64(lambda_.size[word])
 
     return of_lists
@@ -284,7 +285,7 @@ def _put_into_list(
 
 
 def prefetch_word(lambda_: Any, phi_word: Any, word: int, i: Any, lists: Any) -> None:
-    """Ask for what `put_word` changes; lists come by themselves."""
+    """Ask for what `put_word` changes."""
     raise NotImplementedError("for kernels")
 
 
@@ -299,4 +300,9 @@ def _prefetch_word(lambda_, phi_word, word, i, lists):
                 prefetch_value(phi_word, i[1], k)
 
         return of_arrays
-    return lambda lambda_, phi_word, word, i, lists: None
+
+    def of_lists(lambda_, phi_word, word, i, lists):
+        prefetch_list(lambda_, word)
+        prefetch_list(phi_word, i[1])
+
+    return of_lists
