@@ -44,7 +44,7 @@ def needed(layout: Layout) -> dict[str, int]:
             elif spec.name.startswith("gamma"):
                 kind = "gamma"
             else:
-                kind = "lambda" if spec.name == "lambda_" else "other"
+                kind = "lambda" if spec.name.startswith("lambda_") else "other"
             sizes[kind] += spec.n_bytes
     return sizes
 

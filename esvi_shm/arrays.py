@@ -17,6 +17,8 @@ import numpy as np
 
 #: Bytes that are read past at a time.
 CHUNK = 1 << 20
+#: Numbers of a matrix in another form that are made at a time.
+MADE = 1 << 20
 #: The first and the last row (exclusive) to take, by the number of all, or by how long each is.
 Bounds = Callable[[np.ndarray], tuple[int, int]]
 
@@ -53,14 +55,14 @@ class MadeRows:
 
     def chunks(self) -> Iterator[np.ndarray]:
         """All rows, some at a time."""
-        size = max(CHUNK // max(self.shape[1], 1), 1)
+        size = max(MADE // max(self.shape[1], 1), 1)
         for first in range(0, len(self), size):
             yield self.make(first, min(first + size, len(self)))
 
     def columns(self, first: int, last: int) -> np.ndarray:
         """Columns first to last - 1 of all rows, as an array of their own."""
         none = np.empty((0, last - first), self.dtype)
-        return np.concatenate([none, *(rows[:, first:last] for rows in self.chunks())])
+        return np.concatenate([none, *(rows[:, first:last].copy() for rows in self.chunks())])
 
     def sum(self, axis: int, dtype: Any = None) -> np.ndarray:
         """The sums of the columns."""

@@ -249,8 +249,8 @@ def _parser() -> argparse.ArgumentParser:
     )  # fmt: skip
     engine.add_argument(
         "--storage", metavar="NAME",
-        help="margins: sums of phi over documents and over words; sparse: these and gamma as lists "
-        "of topics, for many topics; full: phi of every pair; topk: the largest --topk "
+        help="margins: sums of phi over documents and over words; sparse: these, gamma and lambda "
+        "as lists of topics, for many topics; full: phi of every pair; topk: the largest --topk "
         "of phi of every pair (default: margins, or what --max-memory has room for)",
     )  # fmt: skip
     engine.add_argument(

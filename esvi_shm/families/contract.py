@@ -44,7 +44,7 @@ class WholeRows:
     """
 
 
-class Lists(NamedTuple):
+class ListedBlock(NamedTuple):
     """n rows as lists, as `families.lda.listed` has them."""
 
     first: np.ndarray  # int64 (n + 1,): where the places of each row begin
@@ -233,7 +233,7 @@ class Family(Protocol):
         `arrays` are those of the segment `corpus` and of the parameters.
         """
 
-    def lists(self, arrays: Arrays, block: int) -> Lists | None:
+    def listed_block(self, arrays: Arrays, block: int) -> ListedBlock | None:
         """A block's part as lists, where that is what travels; None: whole rows."""
 
     def arrived(self, shared: Arrays, block: int) -> None:

@@ -11,7 +11,7 @@ Rows of which all differ get longer by a little: see `most`.
 
     row     least value, float32 | a bit for each number | the numbers whose bit is 1
 
-Rows that are lists already (`Lists`) are sent as they are, without the places that are not taken:
+Rows that are lists already (`ListedBlock`) are sent without the places that are not taken:
 
     row     how many, uint32 | what all others have, float32 | their columns, uint32 | their values
 """
@@ -24,7 +24,7 @@ from numba import types
 from numba.extending import intrinsic
 
 from esvi_shm.compile import kernel
-from esvi_shm.families.contract import Lists
+from esvi_shm.families.contract import ListedBlock
 from esvi_shm.sparse import lowest, popcount
 from esvi_shm.vector import LANES, Emitter, data_of
 
@@ -87,19 +87,19 @@ def unpack(data: memoryview, arrays: Sequence[np.ndarray]) -> None:
         raise ValueError(f"{len(data)} bytes are not those of rows of this block")
 
 
-def most_of_lists(lists: Lists) -> int:
+def most_of_lists(lists: ListedBlock) -> int:
     """Bytes that `pack_lists` gives at most."""
     return 8 * len(lists.size) + 8 * int(lists.first[-1] - lists.first[0])
 
 
-def pack_lists(lists: Lists) -> memoryview:
-    """Lists as bytes.
+def pack_lists(lists: ListedBlock) -> memoryview:
+    """ListedBlock as bytes.
 
     Examples
     --------
     >>> def lists():
     ...     first, size, rest = np.array([0, 3, 5]), np.zeros(2, np.int32), np.zeros(2, np.float32)
-    ...     return Lists(first, size, rest, np.zeros(5, np.uint8), np.zeros(5, np.float32), 9)
+    ...     return ListedBlock(first, size, rest, np.zeros(5, np.uint8), np.zeros(5, np.float32), 9)
     >>> here, there = lists(), lists()
     >>> here.size[1], here.columns[3], here.values[3] = 1, 8, 0.5
     >>> packed = pack_lists(here)
@@ -115,7 +115,7 @@ def pack_lists(lists: Lists) -> memoryview:
     return out[:end].data.cast("B")
 
 
-def unpack_lists(data: memoryview, lists: Lists) -> None:
+def unpack_lists(data: memoryview, lists: ListedBlock) -> None:
     """Write lists from their bytes.
 
     Raises

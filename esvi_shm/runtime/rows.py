@@ -61,7 +61,12 @@ class Travelling(_Carried):
         self.held = self.most_held = 0  # bytes with theirs, now and at most
         self.whole = sum(self.shared[name].nbytes for name in self.model.travels)
         self.limit = int(layout.most_held * self.whole)
-        packing.unpack(packing.pack([np.ones((1, 1), np.float32)]), [np.empty((1, 1), np.float32)])
+        # Compiled before others wait for it.
+        if (lists := self.model.listed_block(self.arrays, 0)) is not None:
+            packing.unpack_lists(packing.pack_lists(lists), lists)
+        else:
+            one = np.ones((1, 1), np.float32)
+            packing.unpack(packing.pack([one]), [np.empty_like(one)])
 
     def reserve_the_rest(self) -> None:
         """Make room for all that does not travel."""
@@ -76,17 +81,17 @@ class Travelling(_Carried):
 
     def pack(self, block: int) -> memoryview:
         """See `peers.Rows`."""
-        lists = self.model.lists(self.arrays, block)
+        lists = self.model.listed_block(self.arrays, block)
         return packing.pack(self._arrays(block)) if lists is None else packing.pack_lists(lists)
 
     def most(self, block: int) -> int:
         """See `peers.Rows`."""
-        lists = self.model.lists(self.arrays, block)
+        lists = self.model.listed_block(self.arrays, block)
         return packing.most(self._arrays(block)) if lists is None else packing.most_of_lists(lists)
 
     def unpack(self, block: int, data: memoryview) -> None:
         """See `peers.Rows`."""
-        lists = self.model.lists(self.arrays, block)
+        lists = self.model.listed_block(self.arrays, block)
         if lists is None:
             packing.unpack(data, self._arrays(block))
         else:

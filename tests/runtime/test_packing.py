@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from esvi_shm.families.contract import Lists
+from esvi_shm.families.contract import ListedBlock
 from esvi_shm.runtime.packing import (
     NEAR,
     most,
@@ -116,7 +116,7 @@ def lists_of(random, n_rows, n_columns, filled=True):
         size[i] = random.integers(0, places[i] + 1)
         chosen = np.sort(random.choice(n_columns, size[i], replace=False))
         columns[first[i] : first[i] + size[i]] = chosen
-    return Lists(first, size, rest, columns, values, n_columns)
+    return ListedBlock(first, size, rest, columns, values, n_columns)
 
 
 @given(st.integers(0, 2**32), st.integers(0, 9), st.sampled_from([1, 7, 256, 257, 70_000]))

@@ -247,7 +247,7 @@ class Mixture:
     def rows(self, arrays: Arrays, block: int, name: str) -> Any:
         return slice(None), as_slice(self.columns(arrays, block))
 
-    def lists(self, arrays: Arrays, block: int) -> None:
+    def listed_block(self, arrays: Arrays, block: int) -> None:
         return None
 
     def arrived(self, shared: Arrays, block: int) -> None:

@@ -22,7 +22,7 @@ from esvi_shm.config import FitConfig, prior_vector
 from esvi_shm.corpus.corpus import Corpus
 from esvi_shm.corpus.held import AnyCorpus
 from esvi_shm.corpus.part import join
-from esvi_shm.families.contract import Arrays, Bound, Judge, Lists
+from esvi_shm.families.contract import Arrays, Bound, Judge, ListedBlock
 from esvi_shm.families.lda import (
     bound,
     cut,
@@ -132,14 +132,14 @@ class Model:
             return slice(*arrays["lambda_first"][[rows.start, rows.stop]].tolist())
         return rows
 
-    def lists(self, arrays: Arrays, block: int) -> Lists | None:
+    def listed_block(self, arrays: Arrays, block: int) -> ListedBlock | None:
         if not self.has_lists:
             return None
         rows = cut.word_rows(arrays, block)
         first = arrays["lambda_first"][rows.start : rows.stop + 1]
         size, rest = arrays["lambda_size"][rows], arrays["lambda_rest"][rows]
         topics, values = arrays["lambda_topics"], arrays["lambda_values"]
-        return Lists(first, size, rest, topics, values, self.config.n_topics)
+        return ListedBlock(first, size, rest, topics, values, self.config.n_topics)
 
     def arrived(self, shared: Arrays, block: int) -> None:
         if "knows_live" in shared:  # which topics its words live in is found anew
@@ -180,7 +180,7 @@ class Model:
         if self.schedule.dense_passes is not None:
             live = lists.specs(s, n_topics, self.has_lists)
         moved = ArraySpec(
-            "without_place", (P, B, 3), np.float64, "worker p its row, at the end of a visit",
+            "without_place", (P, B, 4), np.float64, "worker p its row, at the end of a visit",
             "home, at the end", "tokens without a place in the last visit, see `listed.Window`",
         )  # fmt: skip
         total = ArraySpec(
@@ -348,7 +348,7 @@ class Model:
         tokens = float(arrays["corpus"]["document_tokens"].sum())
         if "without_place" in shared:
             shares = shared["without_place"].sum(axis=(0, 1)) / (tokens or 1.0)
-            names = "gamma", "phi_doc", "phi_word"
+            names = "gamma", "phi_doc", "phi_word", "lambda"
             found["without_place"] = dict(zip(names, shares.tolist(), strict=True))
         if uses_active:
             found["active_visits"] = int(shared["active_visits"].sum())

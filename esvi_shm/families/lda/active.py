@@ -8,7 +8,7 @@ topics, however many there are, and a pair in 3 or 4.
 
 Under cvb0 a topic without tokens still has the factor alpha, or eta, so that a document has a
 little of every topic, and a pair a fifth of its tokens in topics of less than half a token. The
-cuts are higher then (`lists.document_cut`), and phi over the topics of both takes all of the
+cuts are higher then (`thresholds.document_cut`), and phi over the topics of both takes all of the
 pair: what lies outside is not placed. To place it by scalars for all dead topics at once would keep
 it, but the fits end no worse without (`bench/RESULTS.md`), since vb, which follows, drops it too.
 What lies outside, by the bound below, is summed up by visit and reported. A pair's own share is
@@ -22,12 +22,12 @@ elsewhere, as a share of what it puts into the topics of both, is (under vb) at 
     E(gamma_k) / E(pi_k) over the document's; B = sum of the word's factors, s that of the products
 
 and of one topic that the document lacks (e b + f G) / s, b = the word's largest factor, or f.
-Where the one is above `lists.scattered` tolerances, or the other above the tolerance
+Where the one is above `thresholds.scattered` tolerances, or the other above the tolerance
 (`Rule.tolerance`; under cvb0 the first alone), the pair is updated over all topics of the word, and
 where that is not enough either, over all topics: so a document and a word find new topics. Topics
 whose phi is below the tolerance are left out then, if together they are at most
-`lists.SCATTERED` tolerances; else those below the tolerance over their number, together at most the
-tolerance.
+`thresholds.SCATTERED` tolerances; else those below the tolerance over their number, together at
+most the tolerance.
 
 The state is that of storage `margins`, and so is the order of the updates. What a margin held
 outside of a list is taken back. The lists are in `lists`, loops over pairs in `esvi_shm.sparse`.
@@ -344,7 +344,7 @@ def visit(desk, block, want_entropy, live, lists):
     """One visit of a block to a shard, over the active sets; see `margins.visit`.
 
     `live` (int64, (V, ceil(K / 64)), by word row) says which topics each word may live in; updated.
-    Lists say so themselves, and it is scratch of one row.
+    Lists say so themselves, and only its width is looked at.
 
     Returns
     -------

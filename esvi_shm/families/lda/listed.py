@@ -65,8 +65,8 @@ class Window(NamedTuple):
     bits: np.ndarray  # int64 (1, ceil(K / 64))
     own: np.ndarray  # int32 (K + 16,): topics of the row at hand
     values: np.ndarray  # float32 (K + 16,): what they have
-    # float64 (3,): tokens that had no place in a visit, of gamma (by the rows' shares of them),
-    # phi_doc and phi_word
+    # float64 (4,): tokens that had no place in a visit, of gamma (by the rows' shares of them),
+    # phi_doc, phi_word and lambda
     without_place: np.ndarray
 
 
@@ -97,7 +97,7 @@ def make_window(alpha: np.ndarray) -> Window:
         bits=np.zeros((1, width), np.int64),
         own=np.zeros(padded(n_topics) + 16, np.int32),
         values=np.zeros(padded(n_topics) + 16, np.float32),
-        without_place=np.zeros(3),
+        without_place=np.zeros(4),
     )
 
 

@@ -10,7 +10,7 @@ from numba import types
 from numba.extending import overload
 
 from esvi_shm.families.lda.listed import ROUNDING, prefetch_list, unpack_into
-from esvi_shm.families.lda.listing import change_row
+from esvi_shm.families.lda.listing import change_row, has_topics, scale_to_tokens
 from esvi_shm.families.lda.thresholds import document_cut
 from esvi_shm.sparse import bits_into, prefetch_value
 from esvi_shm.vector import unsigned
@@ -194,13 +194,23 @@ def _put_document(gamma, phi_doc, live, d, r, own, values, n, alpha):
         return of_arrays
 
     def of_lists(gamma, phi_doc, live, d, r, own, values, n, alpha):
+        if has_topics(gamma, d, own, 0, n) and has_topics(phi_doc, r, own, 0, n):
+            first, begin, has = gamma.first[d], phi_doc.first[r], np.float32(0.0)
+            for j in range(n):
+                here, there = unsigned(first + j), unsigned(begin + j)
+                new, least = values[unsigned(j)], alpha[unsigned(own[unsigned(j)])]
+                value = max(gamma.values[here] + (new - phi_doc.values[there]), least + new)
+                gamma.values[here], phi_doc.values[there] = value, new
+                has += value - least
+            scale_to_tokens(gamma, d, has)
+            return
         window = gamma.window
         outside = change_row(gamma, d, phi_doc, r, own, 0, values, n, np.float32(0.0), False)
         if outside[0] > 0.0:
-            has = 0.0
+            of_row = 0.0
             for j in range(n):
-                has += np.float64(values[unsigned(j)])
-            window.without_place[0] += outside[0] * has / gamma.tokens[d]
+                of_row += np.float64(values[unsigned(j)])
+            window.without_place[0] += outside[0] * of_row / gamma.tokens[d]
         window.without_place[1] += outside[1]
 
     return of_lists

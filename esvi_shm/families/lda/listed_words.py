@@ -1,8 +1,8 @@
 """lambda and phi_word as arrays, or as lists: what visits do with one of their rows.
 
 Each of these functions stands for two, and which it is is known when a kernel is compiled. With
-lists a row of lambda has the topics of all margins of its word, and is changed by what a margin
-changes: it stays their sum.
+lists a row of lambda is changed by what a margin of its word changes: it stays their sum, as long
+as it has a place for each topic that one of them lists.
 """
 
 from typing import Any
@@ -13,7 +13,14 @@ from numba.extending import overload
 
 from esvi_shm.compile import kernel
 from esvi_shm.families.lda.listed import ROUNDING, prefetch_list, unpack_into, word_row_into
-from esvi_shm.families.lda.listing import change_row, choose_topics, put_row
+from esvi_shm.families.lda.listing import (
+    change_row,
+    choose_topics,
+    has_topics,
+    put_row,
+    scale_to_tokens,
+    tokens_to_list,
+)
 from esvi_shm.families.lda.thresholds import word_cut
 from esvi_shm.sparse import bits_into, prefetch_value
 from esvi_shm.special import log
@@ -82,8 +89,10 @@ def _list_word(phi_word, i, row, lambda_, word, lambda_row, rounding, frozen, mo
             moved[k] += value - rest
     for k in range(n_topics):
         lambda_row[k] = lambda_row[k] if lambda_row[k] > rounding else np.float32(0.0)
-    n, total = choose_topics(lambda_, word, lambda_row, window.bits, window.own)
-    put_row(lambda_, word, lambda_row, window.own, n, total, True)
+    own, tokens = window.own, np.float32(lambda_.tokens[word])
+    n, total = choose_topics(lambda_, word, lambda_row, window.bits, own)
+    total = tokens_to_list(lambda_.prior, lambda_row, own, n, total, tokens)
+    window.without_place[3] += put_row(lambda_, word, lambda_row, own, n, total, True)
 
 
 def peek_at_word(lambda_: Any, word: int, live: Any, ahead: Any) -> int:
@@ -245,7 +254,24 @@ def _put_into_list(
 ):  # fmt: skip
     topics, rows, x, more = lists.topics, lists.rows, lists.x, spill[i[0]]
     first, bound = lists.first[i[0]], 0.0
-    n = lists.first[i[0] + 1] - first
+    n, row, begin = lists.first[i[0] + 1] - first, i[1], phi_word.first[i[1]]
+    is_same = has_topics(lambda_, word, topics, first, n) and not spilled[i[0]]
+    if is_same and has_topics(phi_word, row, topics, first, n):  # as most often: as it is
+        begin_sums, has = lambda_.first[word], np.float32(0.0)
+        for j in range(n):
+            place, at = unsigned(first + j), unsigned(2 * (first + j))
+            here, there = unsigned(begin_sums + j), unsigned(begin + j)
+            factor = rows[at]
+            new = factor * rows[at + np.uint64(1)]
+            if want_entropy:
+                bound -= np.float64(new) * log(max(np.float64(factor), 1e-300))
+            change = new - phi_word.values[there]
+            value = max(lambda_.values[here] + change, new)
+            moved[unsigned(topics[place])] += change
+            lambda_.values[here], phi_word.values[there] = value, new
+            has += value
+        scale_to_tokens(lambda_, word, has)
+        return bound
     for j in range(n):
         at = unsigned(2 * (first + j))
         factor = rows[at]
@@ -253,7 +279,6 @@ def _put_into_list(
         if want_entropy:
             bound -= np.float64(new) * log(max(np.float64(factor), 1e-300))
         x[unsigned(j)] = new
-    row, begin = i[1], phi_word.first[i[1]]
     for j in range(phi_word.size[row]):
         at = unsigned(begin + j)
         moved[unsigned(phi_word.topics[at])] -= phi_word.values[at]
@@ -278,6 +303,7 @@ def _put_into_list(
     else:
         change = change_row(lambda_, word, phi_word, row, topics, first, x, n, rounding, True)
     phi_word.window.without_place[2] += change[1]
+    phi_word.window.without_place[3] += change[0]
     for j in range(phi_word.size[row]):
         at = unsigned(begin + j)
         moved[unsigned(phi_word.topics[at])] += phi_word.values[at]

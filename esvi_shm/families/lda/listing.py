@@ -171,6 +171,18 @@ def put_row(listed, i, row, own, n, total, spread):
     return outside
 
 
+@kernel(inline="always")
+def has_topics(listed, i, topics, at, n):
+    """Whether a row has these n topics, from place `at` on, and no others."""
+    first = listed.first[i]
+    others = np.int64(listed.size[i] != n) + np.int64(listed.rest[i] > 0.0)
+    if others == 0:
+        for j in range(n):
+            here = np.int64(listed.topics[unsigned(first + j)])
+            others += here != np.int64(topics[unsigned(at + j)])
+    return others == 0
+
+
 @kernel(inline="always")  # to hand over lists takes as long as most rows
 def change_row(sums, i, part, r, topics, at, values, n, rounding, spread):
     """Put a new row into a margin, and what that changes into the row of its sums.
@@ -192,8 +204,8 @@ def change_row(sums, i, part, r, topics, at, values, n, rounding, spread):
         What it has of them, from place 0 on.
     rounding : float32
     spread : bool
-        Whether what other margins have evenly of all topics stays so in the row of the sums; else
-        the topics listed get it.
+        Whether what other margins have of topics that are not listed stays there in the row of the
+        sums; else the topics listed get it.
 
     Returns
     -------
@@ -203,29 +215,10 @@ def change_row(sums, i, part, r, topics, at, values, n, rounding, spread):
     window = part.window
     first, n_listed = sums.first[i], sums.size[i]
     first_old, n_old = part.first[r], part.size[r]
-    if sums.rest[i] > 0.0 or part.rest[r] > 0.0:  # once after passes of all topics
+    if sums.rest[i] > 0.0 or part.rest[r] > 0.0:  # once, after passes of all topics
         return _change_row_anew(sums, i, part, r, topics, at, values, n, rounding, spread)
     made, made_values = window.own, window.values
     prior = sums.prior
-    # Most rows have the topics that they had.
-    others = np.int64(n_listed != n) + np.int64(n_old != n)
-    if others == 0:
-        for j in range(n):
-            k = np.int64(topics[unsigned(at + j)])
-            others += np.int64(sums.topics[unsigned(first + j)]) != k
-            others += np.int64(part.topics[unsigned(first_old + j)]) != k
-    if others == 0:
-        least, has = np.float32(np.inf), np.float32(0.0)
-        for j in range(n):
-            here, there = unsigned(first + j), unsigned(first_old + j)
-            new, base = values[unsigned(j)], prior[unsigned(sums.topics[here])]
-            value = max(sums.values[here] + (new - part.values[there]), base + new)
-            sums.values[here], part.values[there] = value, new
-            has += value - base
-            least = min(least, min(value - base - base * ROUNDING - rounding, new))
-        if least > 0.0:
-            _make_good(sums, i, has)
-            return np.float32(0.0), np.float32(0.0)
     a = b = m = 0
     has = np.float32(0.0)
     for j in range(n_listed):
@@ -243,7 +236,7 @@ def change_row(sums, i, part, r, topics, at, values, n, rounding, spread):
         b += is_new
     places = part.first[r + 1] - first_old
     # Most rows are changed in place: few topics come or go.
-    if a < n_old or b < n or n > places or m > sums.first[i + 1] - first:
+    if a < n_old or b < n or n > places:
         return _change_row_anew(sums, i, part, r, topics, at, values, n, rounding, spread)
     for j in range(m):
         here, there = unsigned(first + j), unsigned(j)
@@ -255,12 +248,12 @@ def change_row(sums, i, part, r, topics, at, values, n, rounding, spread):
         part.topics[here], part.values[here] = topics[unsigned(at + j)], value
         m += value > 0.0
     part.size[r] = m
-    _make_good(sums, i, has)
+    scale_to_tokens(sums, i, has)
     return np.float32(0.0), np.float32(0.0)
 
 
 @kernel(inline="always")
-def _make_good(sums, i, has):
+def scale_to_tokens(sums, i, has):
     """Have what a row lists add up to its tokens, unless it does up to rounding."""
     tokens = np.float32(sums.tokens[i])
     if abs(has - tokens) <= TOKENS_ROUNDING * tokens:
@@ -272,7 +265,7 @@ def _make_good(sums, i, has):
 
 
 @kernel(inline="always")
-def made_good(prior, row, own, n, total, tokens):
+def tokens_to_list(prior, row, own, n, total, tokens):
     """What n topics of a row and the others are to have together, see `put_row`.
 
     Not what the row has: what was kept of it may be less than what was taken from it.
@@ -291,7 +284,10 @@ def _change_row_anew(sums, i, part, r, topics, at, values, n, rounding, spread):
     """The same where topics come to a row, or more than it has places for, by whole rows."""
     window = part.window
     row, old, bits, own = window.sums, window.word, window.bits, window.own
-    n_topics, spreads = row.shape[0], spread and sums.rest[i] > part.rest[r]
+    n_topics, tokens = row.shape[0], np.float32(sums.tokens[i])
+    left = max(sums.rest[i] - part.rest[r], np.float32(0.0)) if spread else np.float32(0.0)
+    if n_topics * left <= TOKENS_ROUNDING * tokens:
+        left = np.float32(0.0)
     bits[:] = 0
     mark(sums, i, bits[0])
     mark(part, r, bits[0])
@@ -325,13 +321,19 @@ def _change_row_anew(sums, i, part, r, topics, at, values, n, rounding, spread):
         old[unsigned(part.topics[place])] = part.values[place]
     for j in range(n_had):
         k = unsigned(own[unsigned(j)])
-        value = max(row[k] + old[k], sums.prior[k] + old[k])
         least = sums.prior[k]
+        value = max(row[k] + old[k], least + old[k]) - left
         row[k] = value if value - least > rounding + least * ROUNDING else least
         old[k] = 0.0
     n_own, total = choose_among(row, sums.prior, sums.first[i + 1] - sums.first[i], own, n_had)
-    total = made_good(sums.prior, row, own, n_own, total, np.float32(sums.tokens[i]))
-    return put_row(sums, i, row, own, n_own, total, spreads), outside_part
+    tokens = max(tokens - n_topics * left, np.float32(0.0))
+    total = tokens_to_list(sums.prior, row, own, n_own, total, tokens)
+    outside_sums = put_row(sums, i, row, own, n_own, total, False)
+    if left > 0.0:
+        sums.rest[i] = left
+        for j in range(sums.first[i], sums.first[i] + sums.size[i]):
+            sums.values[unsigned(j)] += left
+    return outside_sums, outside_part
 
 
 @kernel

@@ -1,6 +1,7 @@
 """Which topics documents and words live in, and what a visit's words have of theirs.
 
-Which topics a document or a word may live in is kept from visit to visit, a bit for each, so that
+Which topics a document or a word may live in is kept from visit to visit, as lists where rows are
+lists (`listed_documents`, `listed_words`), else a bit for each, so that
 a visit does not look at all K: where a bit is not set, gamma or lambda is at its prior, but for
 rounding. All bits are found anew, by one look at all values, after whatever may have set a value
 elsewhere: a pass of all topics, or a command.

@@ -246,8 +246,9 @@ def ask(
     """
     found = np.zeros(1)
     if whole is not None:
-        topics = np.asarray(lambda_of(whole))
-        tried = topics + np.float32(more) if more else topics
+        tried = lambda_of({**whole, "eta": whole["eta"] + more})  # lists lack the prior
+        if more and isinstance(tried, np.ndarray):
+            tried = tried + np.float32(more)
         found[0] = -judge(tried, word_ids, alpha, roughly=True)
     yield found
     return float(found[0])

@@ -37,7 +37,7 @@ from esvi_shm.families.lda.listed import (
     unpack_into,
     word_row_into,
 )
-from esvi_shm.families.lda.listing import choose_topics, made_good, put_row
+from esvi_shm.families.lda.listing import choose_topics, put_row, tokens_to_list
 from esvi_shm.families.lda.starts.random import random_phi_into
 from esvi_shm.families.lda.update import FLUSH_ROWS, entropy, topic_factors_into
 from esvi_shm.vector import unsigned
@@ -147,7 +147,7 @@ def _list_document(d, gamma, window, row, spread):
     """List a document's row of the window, which is at the prior then; what had no place."""
     n, total = choose_topics(gamma, d, row, window.bits, window.own)
     tokens = np.float32(gamma.tokens[d])
-    total = made_good(gamma.prior, row, gamma.window.own, n, total, tokens)
+    total = tokens_to_list(gamma.prior, row, gamma.window.own, n, total, tokens)
     outside = put_row(gamma, d, row, window.own, n, total, spread)
     for k in range(row.shape[0]):
         row[k] = gamma.prior[k]

@@ -59,7 +59,7 @@ class Scratch(NamedTuple):
     own: np.ndarray  # float32 (n,): 1 / gamma of the document at hand
     kept: np.ndarray  # float32 (8 n,): what `exclusion` keeps of the pairs at hand
     products: np.ndarray  # float32 (n,): theta beta of the pair at hand; `topk` only
-    old: np.ndarray  # float32 (n,): its phi before, in `topk`; a word's margin, in `sparse`
+    old: np.ndarray  # float32 (n,): its phi before, in `topk`; else a word's row
     extra: np.ndarray  # float64 (K,): n phi of a document's pairs in the log domain
     # Sums of the words that are too large for float32, or not products with beta. Most rows are
     # never touched, and take no memory then; those that are, `spilled` tells.

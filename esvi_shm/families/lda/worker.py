@@ -277,22 +277,18 @@ class Worker:
     def _corpus_topics(self) -> None:
         tokens = self.corpus["word_tokens"]
         n_tokens, seed = float(tokens.sum()), int(self.shared["start_seed"][0])
-        for rows, topics in self._rows_to_write():
-            _documents.corpus_topics_into(
-                topics, rows.start, rows.stop, tokens, n_tokens, self.corpus["word_ids"], seed
-            )
-
-    def _rows_to_write(self) -> Iterator[tuple[slice, np.ndarray]]:
-        """The rows of lambda that this worker writes on command; lists are made, and listed."""
+        word_ids, n_topics = self.corpus["word_ids"], self.model.config.n_topics
         for first, last in self.own_rows():
-            if not self.model.has_lists:
-                yield slice(first, last), self.lambda_[first:last]
+            if self.storage is not sparse:
+                _documents.corpus_topics_into(
+                    self.lambda_[first:last], first, last, tokens, n_tokens, word_ids, seed
+                )
                 continue
             for at in range(first, last, BATCH):
-                rows = slice(at, min(at + BATCH, last))
-                made = listed.ListedRows(self.lambda_)[rows]
-                yield rows, made
-                self._list(rows, made)
+                end = min(at + BATCH, last)
+                made = np.empty((end - at, n_topics), np.float32)
+                _documents.corpus_topics_into(made, at, end, tokens, n_tokens, word_ids, seed)
+                self._list(slice(at, end), made)
 
     def _list(self, rows: slice, made: np.ndarray) -> None:
         window, numbers = self.gamma.window, np.arange(rows.start, rows.stop)
@@ -380,9 +376,11 @@ class Worker:
         for block in self.own_blocks:
             for rows, sums in self._sums_of_words(block, range(len(self.shards))):
                 if self.storage is sparse:
-                    made = listed.ListedRows(self.lambda_)[rows]
-                    made += sums
-                    self._list(rows, made)
+                    for at in range(rows.start, rows.stop, BATCH):
+                        some = slice(at, min(at + BATCH, rows.stop))
+                        made = listed.ListedRows(self.lambda_)[some]
+                        made += sums[at - rows.start : some.stop - rows.start]
+                        self._list(some, made)
                 else:
                     self.lambda_[rows] += sums
 

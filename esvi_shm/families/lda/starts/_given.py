@@ -7,7 +7,7 @@ A topic of seed words is half the corpus's distribution, half its words at equal
 """
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
 
@@ -22,6 +22,8 @@ _log = logging.getLogger(__name__)
 
 #: Word rows of a model that are looked at together.
 CHUNK = 4096
+#: See `writer`.
+Writer = Callable[[np.ndarray, np.ndarray], None]
 
 
 def check(config: FitConfig) -> None:
@@ -67,67 +69,69 @@ def topics_of(config: FitConfig) -> list[int]:
     return [k for k, words in enumerate(config.seed_words) if words]
 
 
-def topics_into(
-    topics: np.ndarray,
-    row_of_word: np.ndarray,
-    config: FitConfig,
-    corpus: AnyCorpus,
-    eta: np.ndarray,
-) -> None:
-    """Write the given topics.
+def writer(config: FitConfig, corpus: AnyCorpus, eta: np.ndarray) -> Writer:
+    """What writes the given topics into a part of lambda, called with it and the words' rows.
 
     Parameters
     ----------
-    topics : float32 array, shape (n, K)
-        Half the corpus's distribution in each topic; the columns of given topics are finished.
-    row_of_word : int array, shape (V,)
-        -1: of a word whose row is not to be written.
     config : FitConfig
     corpus : Corpus or HeldCorpus
     eta : float64 array, shape (V,)
         By word.
+
+    Returns
+    -------
+    callable
+        Of float32 topics, shape (n, K), with half the corpus's distribution in each, of which the
+        given columns are finished; and the row of each word there, int64 (V,), -1: elsewhere.
     """
     if config.start_from is not None:
-        _model_topics_into(topics, row_of_word, config, corpus, eta)
-    elif config.seed_words:
+        return _model_writer(config, corpus, eta)
+    given: dict[int, np.ndarray] = {}
+    if config.seed_words:
         assert corpus.vocabulary is not None  # see `check_words`
-        for k, words in _seed_numbers(config, corpus.vocabulary).items():
+        given = _seed_numbers(config, corpus.vocabulary)
+
+    def write(topics: np.ndarray, row_of_word: np.ndarray) -> None:
+        for k, words in given.items():
             rows = row_of_word[words]
             topics[rows[rows >= 0], k] += 0.5 / len(words)
 
+    return write
 
-def _model_topics_into(
-    topics: np.ndarray,
-    row_of_word: np.ndarray,
-    config: FitConfig,
-    corpus: AnyCorpus,
-    eta: np.ndarray,
-) -> None:
+
+def _model_writer(config: FitConfig, corpus: AnyCorpus, eta: np.ndarray) -> Writer:
     assert config.start_from is not None
     lambda_ = config.start_from.lambda_
     n_given = lambda_.shape[1]
     numbers = _numbers_in_model(config, corpus)
 
-    def rows_of(words: slice) -> np.ndarray:
+    def rows_of(words: np.ndarray) -> np.ndarray:
         chunk = np.repeat(eta[words, None].astype(np.float32), n_given, axis=1)
         known = numbers[words] >= 0
         chunk[known] = lambda_[numbers[words][known]]
         return chunk
 
-    chunks = [slice(i, i + CHUNK) for i in range(0, corpus.n_words, CHUNK)]
-    pi = np.zeros(n_given)
-    for words in chunks:
+    pi, cvb0 = np.zeros(n_given), Schedule(config).cvb0(0)
+    for words in _chunks(np.arange(corpus.n_words)):
         pi += rows_of(words).sum(axis=0, dtype=np.float64)
-    cvb0 = Schedule(config).cvb0(0)
-    for words in chunks:
-        rows = rows_of(words)
-        if cvb0:
-            rows /= pi
-        else:
-            # Beside topics that are not given a word's share of each is to be what it is.
-            expected_rows(rows, pi, n_given == config.n_topics)
-        here = row_of_word[words] >= 0
-        topics[row_of_word[words][here], :n_given] = rows[here]
+
+    def write(topics: np.ndarray, row_of_word: np.ndarray) -> None:
+        for words in _chunks(np.flatnonzero(row_of_word >= 0)):
+            rows = rows_of(words)
+            if cvb0:
+                rows /= pi
+            else:
+                # Beside topics that are not given a word's share of each is to be what it is.
+                expected_rows(rows, pi, n_given == config.n_topics)
+            topics[row_of_word[words], :n_given] = rows
+
+    return write
+
+
+def _chunks(words: np.ndarray) -> Iterator[np.ndarray]:
+    for first in range(0, len(words), CHUNK):
+        yield words[first : first + CHUNK]
 
 
 def _numbers_in_model(config: FitConfig, corpus: AnyCorpus) -> np.ndarray:
