@@ -64,13 +64,13 @@ def _settle_word(
         lambda_row = phi_word.window.sums
         word_row_into(lambda_, word, np.float32(0.0), lambda_row)
         settle_row(rows, at, length, made, lambda_row, np.float32(0.0), frozen, moved)
-        _list_word(phi_word, i, made, lambda_, word, lambda_row, prior * ROUNDING, frozen, moved)
+        _list_word(phi_word, i, made, lambda_, word, lambda_row, frozen, moved)
 
     return of_lists
 
 
 @kernel
-def _list_word(phi_word, i, row, lambda_, word, lambda_row, rounding, frozen, moved):
+def _list_word(phi_word, i, row, lambda_, word, lambda_row, frozen, moved):
     """List a whole row of the margin again, and that of lambda, by a look at all topics."""
     window = phi_word.window
     n, total = choose_topics(phi_word, i, row, window.bits, window.own)
@@ -87,8 +87,6 @@ def _list_word(phi_word, i, row, lambda_, word, lambda_row, rounding, frozen, mo
             k, value = unsigned(window.own[j]), phi_word.values[unsigned(first + j)]
             lambda_row[k] = max(lambda_row[k] - rest + value, value)
             moved[k] += value - rest
-    for k in range(n_topics):
-        lambda_row[k] = lambda_row[k] if lambda_row[k] > rounding else np.float32(0.0)
     own, tokens = window.own, np.float32(lambda_.tokens[word])
     n, total = choose_topics(lambda_, word, lambda_row, window.bits, own)
     total = tokens_to_list(lambda_.prior, lambda_row, own, n, total, tokens)
