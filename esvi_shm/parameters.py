@@ -15,8 +15,9 @@ from esvi_shm.compact import CompactRows
 
 #: Rows that are copied at a time where the order changes.
 CHUNK = 4096
-#: Columns that are made contiguous at a time; of rows that are made all entries are gone through.
-COLUMNS, MADE_COLUMNS = 16, 256
+#: Columns that are made contiguous at a time; of rows that are made, for which all entries are gone
+#: through, as many as have so many numbers.
+COLUMNS, MADE_NUMBERS = 16, 1 << 23
 #: What is no more above its prior, as a share of it, is rounding.
 ROUNDING = 4e-6
 
@@ -141,7 +142,7 @@ def iterate_topics(parameters: Parameters, words: Sequence[str], n: int) -> Iter
     unused = unused_topics(pi, eta_total)
     n = min(n, len(rows))
     is_made = isinstance(rows, MadeRows)
-    step = MADE_COLUMNS if is_made else COLUMNS
+    step = max(MADE_NUMBERS // len(rows), COLUMNS) if is_made else COLUMNS
     for first in range(0, rows.shape[1], step):
         last = min(first + step, rows.shape[1])
         columns = rows.columns(first, last) if is_made else rows[:, first:last]

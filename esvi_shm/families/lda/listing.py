@@ -215,7 +215,7 @@ def change_row(sums, i, part, r, topics, at, values, n, rounding, spread):
     window = part.window
     first, n_listed = sums.first[i], sums.size[i]
     first_old, n_old = part.first[r], part.size[r]
-    if sums.rest[i] > 0.0 or part.rest[r] > 0.0:  # once, after passes of all topics
+    if sums.rest[i] > 0.0 or part.rest[r] > 0.0:  # after passes of all topics
         return _change_row_anew(sums, i, part, r, topics, at, values, n, rounding, spread)
     made, made_values = window.own, window.values
     prior = sums.prior
@@ -256,9 +256,9 @@ def change_row(sums, i, part, r, topics, at, values, n, rounding, spread):
 def scale_to_tokens(sums, i, has):
     """Have what a row lists add up to its tokens, unless it does up to rounding."""
     tokens = np.float32(sums.tokens[i])
-    if abs(has - tokens) <= TOKENS_ROUNDING * tokens:
+    if abs(has - tokens) <= TOKENS_ROUNDING * tokens or has <= 0.0:
         return
-    scale = tokens / max(has, np.float32(1e-30))
+    scale = tokens / has
     for j in range(sums.first[i], sums.first[i] + sums.size[i]):
         base = sums.prior[unsigned(sums.topics[unsigned(j)])]
         sums.values[unsigned(j)] = base + (sums.values[unsigned(j)] - base) * scale
